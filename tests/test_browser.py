@@ -1,0 +1,405 @@
+"""The built site in a real browser, both languages: what readers see, click and type."""
+
+import re
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+pytestmark = pytest.mark.site
+
+ROOTS = {"zh": "", "en": "en/"}
+CHAPTER = "m01/"
+PAGES = ["", CHAPTER, "m08/", "m08/4-latency/", "glossary/", "about/", "build-machine/"]
+PHONE = {"width": 390, "height": 844}
+TAIL = "decodeURIComponent(location.hash)"
+
+
+@pytest.fixture(params=ROOTS)
+def language(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A fresh profile on a desktop-sized window in the light scheme, allowed to use the clipboard."""
+    context = browser.new_context(
+        viewport={"width": 1280, "height": 800},
+        color_scheme="light",
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    context.set_default_timeout(10_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A page that must end without errors: no exception, no console error, no failed or foreign request."""
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(f"exception: {error}"))
+    page.on("console", lambda message: faults.append(f"console: {message.text}") if message.type == "error" else None)
+    page.on("requestfailed", lambda request: faults.append(f"failed: {request.url}"))
+    page.on(
+        "response", lambda answer: faults.append(f"{answer.status}: {answer.url}") if answer.status >= 400 else None
+    )
+    page.on("request", lambda request: faults.append(f"foreign: {request.url}") if foreign(request.url) else None)
+    yield page
+    assert faults == []
+
+
+@pytest.fixture
+def visit(page: Page, site_url: str, language: str) -> Callable[[str], Page]:
+    """Open a page of the language by its path."""
+
+    def visit(path: str) -> Page:
+        page.goto(site_url + ROOTS[language] + path)
+        return page
+
+    return visit
+
+
+def foreign(url: str) -> bool:
+    """Whether reading the page asks anyone but the site."""
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https", "ws", "wss") and parts.hostname != "127.0.0.1"
+
+
+def search(page: Page, words: str) -> list[str]:
+    """Type into the search; the addresses found, best first."""
+    if not page.locator("#course-search").is_visible():
+        page.keyboard.press("/")
+    box = page.locator("#course-search-input")
+    expect(box).to_be_focused()
+    box.fill("")
+    box.press_sequentially(words)
+    # The index is loaded by the first use; from then on, results follow each key at once.
+    page.wait_for_function(
+        "document.querySelector('#course-search [role=status]').textContent.match(/\\d|沒有|No section/)"
+    )
+    return page.locator("#course-search [role=option]").evaluate_all("hits => hits.map(hit => hit.href)")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_opens_in_its_language_without_errors_or_foreign_requests(visit: Callable, language: str, path: str):
+    page = visit(path)
+    page.wait_for_load_state("networkidle")
+
+    assert page.locator("html").get_attribute("lang") == {"zh": "zh-Hant", "en": "en"}[language]
+    expect(page.locator("article h1")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_head_names_both_languages_of_the_page(visit: Callable, path: str):
+    page = visit(path)
+
+    links = page.locator('head link[rel~="alternate"]').evaluate_all("all => all.map(a => [a.hreflang, a.href])")
+    alternates = {hreflang: urlsplit(href).path for hreflang, href in links}
+    canonical = urlsplit(page.locator("head link[rel=canonical]").get_attribute("href") or "").path
+
+    assert alternates["zh-Hant"] == alternates["x-default"] == "/" + path
+    assert alternates["en"] == "/en/" + path
+    assert canonical in alternates.values()
+
+
+@pytest.mark.parametrize("path", [CHAPTER, "m08/4-latency/"])
+def test_formulas_are_drawn(visit: Callable, path: str):
+    page = visit(path)
+    page.locator("details").evaluate_all("all => all.forEach(details => details.open = true)")
+
+    boxes = page.locator("article math").evaluate_all(
+        "all => all.map(m => [m.textContent, m.getBoundingClientRect().width, m.getBoundingClientRect().height])"
+    )
+    text = page.locator("article").evaluate(
+        "a => [...a.querySelectorAll('p, li, td')].filter(e => !e.querySelector('code')).map(e => e.innerText).join()"
+    )
+
+    assert boxes or path != CHAPTER
+    assert [formula for formula, width, height in boxes if width < 4 or height < 8] == []
+    assert not re.search(r"\$[^$\n]+\$|\\frac|\\hat|\\mathrm", text)
+
+
+def test_the_language_switch_stays_on_the_page_and_in_the_section(visit: Callable, language: str):
+    page = visit(CHAPTER)
+    heading = page.locator("article h2[id]").nth(2)
+    name = heading.get_attribute("id")
+    heading.evaluate("h => h.scrollIntoView()")
+
+    page.locator("a[data-twin]").click()
+    page.wait_for_url("**/m01/**")
+
+    other = "en" if language == "zh" else "zh"
+    assert urlsplit(page.url).path == "/" + ROOTS[other] + CHAPTER
+    assert page.evaluate(TAIL) == f"#{name}"
+    expect(page.locator(f"article h2#{name}")).to_be_in_viewport()
+
+
+def test_the_language_switch_keeps_the_anchor_of_the_address(visit: Callable):
+    page = visit("glossary/#zero-point")
+    page.wait_for_timeout(200)
+
+    page.locator("a[data-twin]").click()
+    page.wait_for_url("**/glossary/*")
+
+    assert page.evaluate(TAIL) == "#zero-point"
+
+
+def test_without_scripts_the_switch_is_a_plain_link_to_the_twin(browser: Browser, site_url: str, language: str):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(site_url + ROOTS[language] + CHAPTER)
+    page.locator("a[data-twin]").click()
+
+    assert page.url == site_url + ROOTS["en" if language == "zh" else "zh"] + CHAPTER
+    context.close()
+
+
+def background(page: Page) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))[:3]))
+
+
+def test_the_scheme_follows_the_system_until_the_reader_chooses(visit: Callable, context: BrowserContext):
+    page = visit(CHAPTER)
+    assert min(background(page)) > 200
+
+    page.emulate_media(color_scheme="dark")
+    page.reload()
+    assert max(background(page)) < 60
+
+    page.locator("[data-md-component=palette] label:visible").click()
+    expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "default")
+    page.reload()
+    assert min(background(page)) > 200, "a choice outlives the page"
+
+    page.locator("a[data-twin]").click()
+    page.wait_for_load_state()
+    assert min(background(page)) > 200, "and holds in the other language"
+
+
+def test_in_the_dark_scheme_no_figure_or_table_stays_white(visit: Callable, page: Page):
+    page.emulate_media(color_scheme="dark")
+    visit(CHAPTER)
+
+    bright = page.locator("article :is(svg, svg rect, figure, table, td, th, pre, code, summary)").evaluate_all(
+        """all => all.filter(e => {
+            const style = getComputedStyle(e);
+            const drawn = e.closest('svg') && e.tagName !== 'svg' ? style.fill : style.backgroundColor;
+            const [r, g, b, a] = (drawn.match(/[\\d.]+/g) || []).map(Number);
+            return Math.min(r, g, b) > 200 && (a ?? 1) > 0.5;
+        }).map(e => e.outerHTML.slice(0, 100))"""
+    )
+
+    assert bright == []
+
+
+def test_the_copy_button_copies_the_cell(visit: Callable):
+    page = visit(CHAPTER)
+    cell = page.locator("article .cell > .highlight").first
+    cell.scroll_into_view_if_needed()
+    cell.hover()
+    cell.locator("button").first.click()
+    page.wait_for_function("navigator.clipboard.readText().then(text => text.length > 0)")
+
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == (cell.locator("pre code").text_content() or "").strip()
+
+
+def test_the_table_of_contents_jumps_to_each_heading(visit: Callable):
+    page = visit(CHAPTER)
+    entries = page.locator(".md-sidebar--secondary .md-nav__link[href*='#']")
+    assert entries.count() >= 4
+
+    for number in range(entries.count()):
+        entries.nth(number).click()
+        name = page.evaluate(TAIL).removeprefix("#")
+        heading = page.locator(f'article [id="{name}"]')
+        expect(heading).to_be_in_viewport()
+        top = heading.evaluate("h => h.getBoundingClientRect().top")
+        assert top >= page.locator("header").bounding_box()["height"] - 1, f"{name} is hidden by the header"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_on_a_phone_no_page_scrolls_sideways(visit: Callable, page: Page, path: str):
+    page.set_viewport_size(PHONE)
+    visit(path)
+    page.locator("details").evaluate_all("all => all.forEach(details => details.open = true)")
+
+    widths = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    sticking_out = page.locator("article *").evaluate_all(
+        """all => all.filter(e => e.getBoundingClientRect().right > innerWidth + 1
+            && !e.closest('pre, .table-scroll, .md-typeset__scrollwrap, .md-typeset__table, .pt2e-scroll, .pt2e-figure,'
+                + ' table, math, .arithmatex, svg'))
+            .map(e => e.outerHTML.slice(0, 80))"""
+    )
+
+    assert widths[0] <= widths[1]
+    assert sticking_out == []
+
+
+def test_what_scrolls_inside_itself_can_be_reached_by_keyboard(visit: Callable, page: Page):
+    page.set_viewport_size(PHONE)
+    visit(CHAPTER)
+    page.wait_for_timeout(300)
+
+    stuck = page.locator("article *").evaluate_all(
+        """all => all.filter(e => {
+            const flow = getComputedStyle(e).overflowX;
+            return (flow === 'auto' || flow === 'scroll') && e.scrollWidth > e.clientWidth + 1
+                && e.tabIndex < 0 && !e.querySelector('[tabindex="0"], a, button') && e.offsetParent;
+        }).map(e => e.outerHTML.slice(0, 80))"""
+    )
+
+    assert stuck == []
+
+
+def test_reduced_motion_moves_nothing(browser: Browser, site_url: str):
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(site_url + CHAPTER)
+
+    moving = page.locator("body *").evaluate_all(
+        """all => all.filter(e => { const s = getComputedStyle(e);
+            const glides = parseFloat(s.transitionDuration) > 0 && s.transitionProperty !== 'none';
+            return glides || s.animationName !== 'none'; })
+            .map(e => e.outerHTML.slice(0, 60))"""
+    )
+
+    assert moving == []
+    context.close()
+
+
+def test_on_paper_only_the_article_is_left_and_nothing_is_folded(visit: Callable, page: Page):
+    visit(CHAPTER)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+
+    for gone in ("header.md-header", ".md-sidebar", ".md-footer"):
+        expect(page.locator(gone).first).to_be_hidden()
+    assert page.locator("article details:not([open])").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("article details:not([open])").count() > 0
+
+
+def test_a_chapter_page_says_how_it_was_made(visit: Callable):
+    page = visit(CHAPTER)
+    about = page.locator(".course-about")
+
+    for fact in ("torch", "2.13.0", "torchao", "0.18.0", "Python", "CPU"):
+        expect(about).to_contain_text(fact)
+    assert about.locator("a[rel=edit]").get_attribute("href").endswith("chapters/m01_first_ptq/0_overview.py")
+
+
+QUERIES = {
+    "zh": {
+        "暖身": "m08/4-latency/",
+        "後端": "m01/",
+        "校準": "m01/",
+        "observer": "m01/",
+        "observer 校準": "m01/",
+        "executorch_call_delegate": "m08/",
+        "零點": "m01/",
+        "觀察器": "m01/",
+        "MinMaxObserver": "m01/",
+        "to_edge_transform_and_lower": "m08/",
+        "半格": "m01/",
+        "partitioner": "m08/",
+        "中位數": "m08/4-latency/",
+    },
+    "en": {
+        "warm-up": "m08/4-latency/",
+        "backend": "m01/",
+        "calibration": "m01/",
+        "observers": "m01/",
+        "executorch_call_delegate": "m08/",
+        "零點": "m01/",
+        "zero point": "m01/",
+        "half a step": "m01/",
+        "torch.export.export": "m01/",
+        "partitioner": "m08/",
+        "median": "m08/4-latency/",
+    },
+}
+
+
+@pytest.mark.parametrize(("language", "words"), [(lang, words) for lang, asked in QUERIES.items() for words in asked])
+def test_typing_finds_the_page_among_the_first_three(visit: Callable, site_url: str, language: str, words: str):
+    found = search(visit(""), words)
+    root = site_url + ROOTS[language]
+
+    pages = list(dict.fromkeys(address.partition("#")[0] for address in found))
+    assert root + QUERIES[language][words] in pages[:3], pages
+    assert all(address.startswith(root) for address in pages)
+    assert language == "en" or not any(address.startswith(site_url + "en/") for address in pages)
+
+
+def test_a_hit_opens_its_section_with_the_keyboard_alone(visit: Callable, site_url: str, language: str):
+    page = visit("about/")
+    search(page, "zero point")
+    options = page.locator("#course-search [role=option]")
+    expect(options.first).to_have_attribute("aria-selected", "true")
+    assert options.first.locator("mark").count() > 0
+
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    expect(options.nth(1)).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#course-search-input")).to_have_attribute(
+        "aria-activedescendant", options.nth(1).get_attribute("id") or "-"
+    )
+    address = options.nth(1).evaluate("hit => hit.href")
+
+    page.keyboard.press("Enter")
+    page.wait_for_url(address)
+    fragment = urlsplit(address).fragment
+    if fragment:
+        expect(page.locator(f'[id="{fragment}"]')).to_be_in_viewport()
+
+
+def test_the_search_opens_by_three_ways_and_escape_gives_the_focus_back(visit: Callable):
+    page = visit(CHAPTER)
+    dialog = page.locator("#course-search")
+
+    for way in ("/", "s", "Control+k"):
+        page.keyboard.press(way)
+        expect(dialog).to_be_visible()
+        expect(page.locator("#course-search-input")).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(dialog).to_be_hidden()
+    page.locator("[data-search-open]").click()
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("[data-search-open]")).to_be_focused()
+
+
+def test_no_result_says_so(visit: Callable, language: str):
+    page = visit("")
+
+    assert search(page, "qxzvjkw") == []
+    expect(page.locator("#course-search [role=status]")).to_contain_text("沒有" if language == "zh" else "No section")
+
+
+def test_the_index_is_loaded_by_the_first_search_and_not_before(visit: Callable, page: Page):
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+    visit(CHAPTER)
+    page.wait_for_load_state("networkidle")
+    assert [path for path in asked if "search" in path or "minisearch" in path] == []
+
+    search(page, "scale")
+    assert [path for path in asked if path.endswith("search/index.json")]
+
+
+def test_a_first_visit_loads_less_than_350_kilobytes(browser: Browser, site_url: str, language: str):
+    context = browser.new_context()
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Network.enable")
+    loaded: list[float] = []
+    session.on("Network.loadingFinished", lambda event: loaded.append(event["encodedDataLength"]))
+    page.goto(site_url + ROOTS[language] + CHAPTER, wait_until="networkidle")
+
+    assert len(loaded) >= 4
+    assert sum(loaded) < 350_000
+    context.close()
