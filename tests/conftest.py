@@ -1,6 +1,10 @@
 """What many tests share: the repository, the built site, a browser."""
 
+import logging
 import os
+
+# torch's trace log holds one record a graph node; pytest would print them all under a failing test.
+logging.getLogger("torch.__trace").propagate = False
 
 # Before anything imports torch or matplotlib: one thread, as in the build, and no window.
 os.environ["OMP_NUM_THREADS"] = "1"

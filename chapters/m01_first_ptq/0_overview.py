@@ -2,11 +2,11 @@
 # # M01 概覽 | 量化一個模型，要回答哪三個問題
 #
 # 這一章把第一個模型量化成 int8。先不背 API，只看清楚兩件事：量化替模型決定了什麼，PT2E（PyTorch 2 Export quantization）
-# 又把每個決定寫在計算圖的哪裡。頁上的公式和說法，都緊接著用程式驗算。
+# 又把每個決定寫在計算圖的哪裡。頁上的公式，以及關於圖的每個說法，都緊接著用程式驗算。
 #
-# | 問題 | 一句話的答案 | 哪一頁 |
+# | 問題 | 一句話的答案 | 頁 |
 # | --- | --- | --- |
-# | 量化一個模型要決定什麼？ | 哪些 tensor 要量化、各用什麼 scale 與 zero point、怎麼讓後端讀懂 | 這一頁 |
+# | 量化一個模型要決定什麼？ | 哪些 tensor 要量化、各用什麼 scale 與 zero point、怎麼讓後端讀懂 | 本頁 |
 # | 在訓練好的模型上怎麼走一遍？ | 四個呼叫；準確率幾乎不掉，但有五種失誤會毀掉它 | [M01-1](1_minimal_ptq.py) |
 # | observer 插在哪些邊上？ | quantizer 標註的地方；會融合的 op 之間沒有 | [M01-2](2_prepare_convert.py) |
 # | per-channel、QAT、dynamic 各改了什麼？ | 每個 tensor 配哪種 observer；四個步驟不變 | [M01-3](3_quantization_config.py) |
@@ -15,7 +15,7 @@
 #
 # - 量化要回答的三個問題，以及 PT2E 用哪一步回答哪一題
 # - 圖上的 observer、quantize、dequantize 何時出現，各代表什麼
-# - 怎麼手算 scale 與 zero point，誤差最多多少
+# - 怎麼手算 scale 與 zero point，誤差的上限是多少
 # - 為什麼 Q/DQ 圖自己不會變快，後端卻能靠它只用整數計算
 
 # %% [markdown] lang="en"
@@ -23,11 +23,11 @@
 #
 # In this chapter a model becomes int8 for the first time. Before memorizing any API, we want to see two things clearly:
 # what quantization decides about a model, and where in the graph PT2E (PyTorch 2 Export quantization) writes each
-# decision down. Every formula and every claim on this page is checked by code right after it.
+# decision down. Every formula on this page, and every claim about the graph, is checked by the code right after it.
 #
 # | Question | Answer in one line | Page |
 # | --- | --- | --- |
-# | What has to be decided to quantize a model? | Which tensors, with which scale and zero point, in a form a backend can read | this one |
+# | What has to be decided to quantize a model? | Which tensors, with which scale and zero point, in a form a backend can read | this page |
 # | How does that go on a trained model? | Four calls; accuracy barely moves, but five mistakes can ruin it | [M01-1](1_minimal_ptq.py) |
 # | Which edges get an observer? | Those the quantizer annotated; none between ops that will be fused | [M01-2](2_prepare_convert.py) |
 # | What do per-channel, QAT and dynamic change? | Which observer each tensor gets; the four steps stay | [M01-3](3_quantization_config.py) |
@@ -68,7 +68,7 @@
 # | --- | --- | --- | --- |
 # | 1. 哪些 tensor 要量化？ | conv 後面緊接 relu 時，中間的值不必存成 int8 | quantizer 替 node 寫標註 | 沒有新 node，寫在 `node.meta` |
 # | 2. scale、zero point 是多少？ | 要看過資料才知道數值範圍 | observer 在校準時記錄範圍 | 邊上多出 observer |
-# | 3. 怎麼交給後端？ | 真正執行 int8 kernel 的是 XNNPACK、ONNX Runtime 這些後端 | observer 換成 quantize、dequantize | 邊上是 q → dq |
+# | 3. 怎麼交給後端？ | 真正執行 int8 kernel 的是 XNNPACK、ONNX Runtime 這些後端 | observer 換成 quantize（q）、dequantize（dq） | 邊上是 q → dq |
 #
 # 三題都在同一張圖上回答：`torch.export` 先把模型變成 `torch.fx` 的圖。對 node、graph 還不熟的話，先讀
 # [M00](../m00_fx/0_overview.py)。
@@ -85,7 +85,7 @@
 # | --- | --- | --- | --- |
 # | 1. Which tensors? | between a conv and the ReLU right after it, nothing has to be stored as int8 | the quantizer annotates nodes | no new node, it is in `node.meta` |
 # | 2. Which scale and zero point? | only data can tell the range of the values | observers record it during calibration | observers on edges |
-# | 3. How does a backend get it? | XNNPACK, ONNX Runtime and their like run the int8 kernels | observers become quantize and dequantize | q → dq on edges |
+# | 3. How does a backend get it? | XNNPACK, ONNX Runtime and their like run the int8 kernels | observers become quantize (q) and dequantize (dq) | q → dq on edges |
 #
 # All three are answered in one graph: `torch.export` first turns the model into a `torch.fx` graph. If nodes and graphs
 # are new to you, start with [M00](../m00_fx/0_overview.py).
@@ -148,7 +148,7 @@ def calls(gm, op):
 # ### Step 1: export
 #
 # `torch.export.export` traces the model with an example input and records the ops it meets as a graph; `.module()`
-# makes the graph callable like the model itself. Not a bit of the result changes.
+# makes the graph callable like the model itself. Not one bit of the result changes.
 
 # %%
 model = get_model("conv_relu")  # 3x3 convolution, 3 to 8 channels, then ReLU
@@ -171,7 +171,7 @@ after_export = copy.deepcopy(exported)  # to draw it: prepare will edit it
 #
 # A quantizer comes from a backend, since only the backend knows which ops it can run as one kernel. `prepare_pt2e` has
 # it write its annotations and then inserts observers where they say so. This course uses the `XNNPACKQuantizer` that
-# ships with ExecuTorch, with per-channel weights; mind that `is_per_channel` defaults to `False`.
+# ships with ExecuTorch, with per-channel weights; note that `is_per_channel` defaults to `False`.
 
 # %%
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
@@ -296,6 +296,7 @@ ops = torch.ops.quantized_decomposed
 params = {}  # name of a tensor -> (scale, zero point) on its q node
 for node in calls(quantized, ops.quantize_per_tensor.default):
     params[node.args[0].name] = node.args[1:3]
+
 for name, on_graph in params.items():
     answer = tuple(value.item() for value in answers[name])
     assert on_graph == answer, f"{name}: {on_graph}, not {answer}"
@@ -303,6 +304,7 @@ for dq in calls(quantized, ops.dequantize_per_tensor.default):
     q = dq.args[0]
     assert dq.args[1:] == q.args[1:], f"{dq} does not undo {q}"
 
+# %%
 (weight_dq,) = calls(quantized, ops.dequantize_per_channel.default)
 weight_int8 = getattr(quantized, weight_dq.args[0].target)
 weight_scale = getattr(quantized, weight_dq.args[1].target)
@@ -609,8 +611,8 @@ say(
 # $$\sum_i \hat{w}_i \hat{x}_i = \sum_i s_w q_{w,i} \cdot s_x (q_{x,i} - z_x) = s_w s_x \sum_i q_{w,i}\,(q_{x,i} - z_x) \tag{4}$$
 #
 # 右邊的加總只剩整數乘加，可以用 int8 × int8 累加到 int32；最後乘上 $s_w s_x$，再用輸出的 $s_y$、$z_y$ 量化回 int8。後端
-# 只要在圖上認出 dq → conv → relu → q，就能整段換成一個 int8 kernel，要用的數字全寫在 q、dq 上。拿一個輸出像素、八個
-# channel 來驗算：
+# 只要在圖上認出 dq → conv → relu → q，就能整段換成一個 int8 kernel，要用的 scale 與 zero point 全寫在 q、dq 上。拿一個
+# 輸出像素、八個 channel 來驗算：
 
 # %% [markdown] lang="en"
 # ## What a backend does with it
@@ -622,8 +624,8 @@ say(
 #
 # The sum on the right takes integer multiply-adds only: int8 × int8, accumulated in int32. In the end it is multiplied
 # by $s_w s_x$ and quantized to int8 with the output's $s_y$ and $z_y$. A backend that recognizes dq → conv → relu → q
-# can replace all of it with one int8 kernel; every number it needs is on the q and dq nodes. Let us check this for one
-# output pixel and its eight channels:
+# can replace all of it with one int8 kernel; every scale and zero point it needs is on the q and dq nodes. Let us check
+# this for one output pixel and its eight channels:
 
 # %%
 s_x, z_x = params["x"]

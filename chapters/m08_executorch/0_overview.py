@@ -1,11 +1,11 @@
-# %% [markdown] lang="zh"
+# %% [markdown] lang="zh" time_limit=300
 # # M08 概覽 | XNNPACK／ExecuTorch：把 Q/DQ 圖變成 `.pte`
 #
 # M01 起得到的 Q/DQ 圖只是模擬；[M07](../m07_backends/0_overview.py) 看過三種在 PyTorch 裡處理它的方法，其中 x86
 # lowering 在有 oneDNN 的機器上已經是真正的 int8 kernel，但執行時仍需要整個 PyTorch。這一章走 M07 概覽的路線 A：把 Q/DQ
-# 圖交給 ExecuTorch 的 XNNPACK backend，在匯出時就把 int8 kernel 定下來，存成能單獨部署的 `.pte`。
+# 圖交給 ExecuTorch 的 XNNPACK backend，在匯出時就決定哪些 op 用 int8 kernel 執行，存成能單獨部署的 `.pte`。
 #
-# | 問題 | 一句話的答案 | 哪一頁 |
+# | 問題 | 一句話的答案 | 頁 |
 # | --- | --- | --- |
 # | 該用哪一份 `XNNPACKQuantizer`？ | 有兩份同名的；要做 `.pte` 就用 executorch 的那一份 | [M08-1](1_two_quantizers.py) |
 # | Q/DQ 圖怎麼變成 `.pte`？ | `to_edge_transform_and_lower` 切出 delegate，`to_executorch` 序列化 | [M08-2](2_to_pte.py) |
@@ -25,7 +25,8 @@
 # The Q/DQ graph we have been making since M01 only simulates. [M07](../m07_backends/0_overview.py) shows three ways to
 # treat it inside PyTorch; one of them, x86 lowering, does reach real int8 kernels where oneDNN is available, but still
 # needs all of PyTorch to run. This chapter takes route A of M07's overview: hand the Q/DQ graph to ExecuTorch's XNNPACK
-# backend, settle on int8 kernels at export time, and store the result in a `.pte` file that can be deployed on its own.
+# backend, decide at export time which ops will run as int8 kernels, and store the result in a `.pte` file that can be
+# deployed on its own.
 #
 # | Question | Answer in one line | Page |
 # | --- | --- | --- |
@@ -83,15 +84,16 @@ def calls(gm, op):
 # ## 第 1 步：PT2E，得到 Q/DQ 圖
 #
 # 和 [M01](../m01_first_ptq/0_overview.py) 一樣的四個呼叫，只有兩處要注意：quantizer 用 executorch 附的那一份
-# （[M08-1](1_two_quantizers.py)）；export 沒有給 `dynamic_shapes`，shape 就照範例輸入定死成 batch 1，所以校準資料一張一
-# 張餵。
+# （[M08-1](1_two_quantizers.py)）；export 沒有給 `dynamic_shapes`，shape 就照範例輸入固定為 batch 1，所以校準資料一張一
+# 張餵（動態 shape 也做得到，見最後的練習與 [M08-2](2_to_pte.py)）。
 
 # %% [markdown] lang="en"
 # ## Step 1: PT2E makes the Q/DQ graph
 #
 # The same four calls as in [M01](../m01_first_ptq/0_overview.py), with two things to note. The quantizer is the one
 # that ships with executorch ([M08-1](1_two_quantizers.py)). And export got no `dynamic_shapes`, so the shape is fixed
-# to that of the example, batch 1, and calibration feeds one image at a time.
+# to that of the example, batch 1, and calibration feeds one image at a time (dynamic shapes work too: see the exercise
+# at the end, and [M08-2](2_to_pte.py)).
 
 # %%
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
@@ -168,7 +170,7 @@ graph(
 #
 # Lowering takes an `ExportedProgram`, while `convert_pt2e` returns a `GraphModule`, hence the second export.
 # `to_edge_transform_and_lower` first translates the graph to the Edge dialect; then `XnnpackPartitioner` finds the
-# parts XNNPACK can take, and each of them becomes a delegate. Mind that partitioners come in a list.
+# parts XNNPACK can take, and each of them becomes a delegate. Note that partitioners come in a list.
 
 # %%
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
@@ -188,41 +190,49 @@ print("backend:", delegate.backend_id)
 graph(
     edge.exported_program(),
     alt=T(
-        zh="lowering 之後：x 進一個 XNNPACK delegate，再到輸出。打開 delegate 是原來的子圖：q、dq、convolution、relu、q、dq，weight 的 dq 也在裡面。",
-        en="After lowering: x enters one XNNPACK delegate and leaves for the output. Opened, the delegate shows the original part: "
-        "q, dq, convolution, relu, q, dq, and the dq of the weight.",
+        zh="lowering 之後的外層：x 進一個 XNNPACK delegate，再到輸出。",
+        en="The outer graph after lowering: x enters one XNNPACK delegate and leaves for the output.",
     ),
     caption=T(
-        zh="lowering 之後的圖只剩一個 delegate；展開看它收進去的子圖。",
-        en="After lowering a single delegate remains; open it to see the graph it took in.",
+        zh="lowering 之後，外層只剩一個 delegate。",
+        en="After lowering, one delegate is all that is left outside.",
     ),
 )
 
 # %% [markdown] lang="zh"
-# conv、relu、q、dq 在外層全不見了，只剩一個 `executorch_call_delegate`（`getitem` 取出它的第一個輸出）。整個單元，連同
-# weight 的 `dequantize_per_channel`，都進了 delegate；`conv2d` 在 Edge dialect 裡叫 `convolution`。
+# conv、relu、q、dq 在外層全不見了，只剩一個 `executorch_call_delegate`（沒有畫出來的 `getitem` 取出它的第一個輸出）。它
+# 呼叫的 `lowered_module_0` 裡還保留著收進去的子圖：
 
 # %% [markdown] lang="en"
-# conv, relu, q and dq have all left the outer graph; what remains is one `executorch_call_delegate`, with a `getitem`
-# that takes its first output. The whole unit went into the delegate, the weight's `dequantize_per_channel` included,
-# and `conv2d` is called `convolution` in the Edge dialect.
+# conv, relu, q and dq have all left the outer graph; what remains is one `executorch_call_delegate` (and a `getitem`,
+# not drawn, that takes its first output). The `lowered_module_0` it calls still holds the part of the graph it took in:
 
 # %%
-inner = delegate.original_module.graph_module  # what the delegate took in
-outside, inside = (
-    Counter(
-        n.target.__name__ for n in gm.graph.nodes if n.op == "call_function"
-    )
-    for gm in (lowered, inner)
-)
-assert outside == {"executorch_call_delegate": 1, "getitem": 1}, outside
-assert inside == {
+inner = delegate.original_module
+called = [n.target for n in inner.graph.nodes if n.op == "call_function"]
+outside = [n.name for n in lowered.graph.nodes if n.op == "call_function"]
+assert outside == ["executorch_call_delegate", "getitem"], outside
+assert Counter(target.__name__ for target in called) == {
     "aten.convolution.default": 1,
     "aten.relu.default": 1,
     "quantized_decomposed.quantize_per_tensor.default": 2,
     "quantized_decomposed.dequantize_per_tensor.default": 2,
     "quantized_decomposed.dequantize_per_channel.default": 1,
-}, inside
+}, called
+
+# %% tags=["plot"]
+graph(
+    inner,
+    alt=T(
+        zh="delegate 裡的子圖：x 經過 q、dq 進 convolution、relu，再經過 q、dq 到輸出；int8 的 weight 經過 dq 進 convolution。",
+        en="The graph inside the delegate: x passes q and dq before convolution and relu, then q and dq before the output; "
+        "the int8 weight reaches convolution through a dq.",
+    ),
+    caption=T(
+        zh="delegate 裡面：整個單元，連同 weight 的 dq；`conv2d` 在 Edge dialect 裡叫 `convolution`。",
+        en="Inside the delegate: the whole unit with the dq of the weight; in the Edge dialect `conv2d` is `convolution`.",
+    ),
+)
 
 # %% [markdown] lang="zh"
 # ## 第 3 步：序列化成 `.pte`
@@ -279,12 +289,12 @@ assert y.shape == model(*x).shape
 
 # %% [markdown] lang="zh"
 # `program` 在執行期間要一直留著。只留 `forward`、讓 `program` 被回收，`forward` 就會讀到已經釋放的記憶體，輕則錯誤訊息
-# 不知所云，重則整個程序當掉；[M08-2](2_to_pte.py) 在子程序裡示範。
+# 不知所云，重則整個 process 當掉；[M08-2](2_to_pte.py) 在另一個 process 裡示範。
 
 # %% [markdown] lang="en"
 # Hold on to `program` for as long as you execute. If only `forward` survives and `program` is collected, `forward`
-# reads freed memory: at best you get a baffling error, at worst the process crashes. [M08-2](2_to_pte.py) shows it in a
-# subprocess.
+# reads freed memory: at best you get a baffling error, at worst the process crashes. [M08-2](2_to_pte.py) shows it,
+# safely, in a subprocess.
 
 # %% [markdown] lang="zh"
 # ## 和 Q/DQ 圖差多少
@@ -314,14 +324,15 @@ off = (from_pte - torch.cat(outputs)).abs().mean()
 assert off < s_y / 2, "on average more than half a step from fp32"
 
 # %% [markdown] lang="zh"
-# 差異從哪裡來？一個知道的原因是 bias。Q/DQ 圖上它是 fp32；XNNPACK 在 lowering 時把它量化成 int32，一格是
-# $s_x s_w$（executorch 1.5.1，`quant_params.py` 的 `QuantParams.from_bias`）。要檢驗很簡單：把 Q/DQ 圖的 bias 也捨入到
-# 同樣的格子上，再比一次。
+# 預測 3 的答案：不會完全相同，有些輸出差 1 LSB。差異從哪裡來？一個知道的原因是 bias。Q/DQ 圖上它是 fp32；XNNPACK 在
+# lowering 時把它量化成 int32，一格是 $s_x s_w$（executorch 1.5.1，`quant_params.py` 的 `QuantParams.from_bias`）。要檢
+# 驗很簡單：把 Q/DQ 圖的 bias 也捨入到同樣的格子上，再比一次。
 
 # %% [markdown] lang="en"
-# Where does the difference come from? One cause is known: the bias. In the Q/DQ graph it is fp32; lowering to XNNPACK
-# quantizes it to int32 in steps of $s_x s_w$ (executorch 1.5.1, `QuantParams.from_bias` in `quant_params.py`). That is
-# easy to test: round the Q/DQ graph's bias to the same grid and compare again.
+# So much for prediction 3: they are not quite the same, some outputs differ by one LSB. Where does that come from? One
+# cause is known: the bias. In the Q/DQ graph it is fp32; lowering to XNNPACK quantizes it to int32 in steps of
+# $s_x s_w$ (executorch 1.5.1, `QuantParams.from_bias` in `quant_params.py`). That is easy to test: round the Q/DQ
+# graph's bias to the same grid and compare again.
 
 # %%
 (weight_dq,) = calls(quantized, ops.dequantize_per_channel.default)
@@ -369,13 +380,16 @@ say(
 
 # %% [markdown] lang="zh"
 # 較大的模型還會剩一小部分差異，可能來自 add、mean 的整數實作或累加方式（這是推測，沒有讀 XNNPACK 的 kernel 原始碼）。實
-# 務上的結論：差異只有 1 個 LSB 左右，所以在 Q/DQ 圖上量到的準確率（M05、M06）可以代表部署的結果，只是別期待逐位元相同。
+# 務上的結論：static 量化的差異只有 1 個 LSB 左右，所以在 Q/DQ 圖上量到的準確率
+# （[M05](../m05_accuracy/0_overview.py)、[M06](../m06_qat/0_overview.py)）可以代表部署的結果，前提是像上面這樣比過一
+# 次：[M08-1](1_two_quantizers.py) 與 [M08-3](3_unsupported_ops.py) 各有不成立的例子。
 
 # %% [markdown] lang="en"
 # In larger models a small rest remains, perhaps from how add and mean are computed with integers or how sums are
-# accumulated (our inference; we haven't read XNNPACK's kernels). The practical conclusion: with differences of about
-# one LSB, an accuracy measured on the Q/DQ graph (M05, M06) stands for the deployed model; just don't expect equality
-# bit for bit.
+# accumulated (our inference; we haven't read XNNPACK's kernels). The practical conclusion: with static quantization the
+# difference is about one LSB, so an accuracy measured on the Q/DQ graph ([M05](../m05_accuracy/0_overview.py),
+# [M06](../m06_qat/0_overview.py)) stands for the deployed model, provided you have compared the two as we just did:
+# [M08-1](1_two_quantizers.py) and [M08-3](3_unsupported_ops.py) each show a case where it doesn't hold.
 
 # %% [markdown] lang="zh"
 # ## q 與 dq 到哪裡去了
@@ -410,7 +424,7 @@ say(
 #
 # So the scales XNNPACK uses are those `convert_pt2e` wrote on q and dq. The same goes for a QAT model: not the buffers
 # of fake quant during training ([M06-3](../m06_qat/3_deployed_scales.py)). ExecuTorch's ETDump lists what really ran,
-# so we can hold it against the table:
+# so we can check the table against it:
 
 # %%
 import warnings
@@ -431,8 +445,8 @@ assert sum("Convert" in name for name in ran) == 2, "one at each end"
 assert sum("Convolution" in name for name in ran) == 1, "with ReLU in it"
 
 # %% [markdown] lang="zh"
-# 五個 q、dq 只剩兩個 `Convert`，這是預測 1 的答案。relu 也不見了：它成了 conv kernel 的輸出下限。`Transpose` 是因為
-# XNNPACK 用 NHWC 排列，而我們給的是 NCHW。
+# 五個 q、dq 只剩兩個 `Convert`，這是預測 1 的答案。relu 也不見了：它變成 conv kernel 的輸出下限
+# （`fuse_activation_pass.py`）。`Transpose` 是因為 XNNPACK 用 NHWC 排列，而我們給的是 NCHW。
 #
 # ## 三個包裝
 #
@@ -445,8 +459,9 @@ assert sum("Convolution" in name for name in ran) == 1, "with ReLU in it"
 # | `PteRunner(pte)` | 第 4 步，並且留住 `program` 與 bytes |
 
 # %% [markdown] lang="en"
-# Of five q and dq nodes, two `Convert`s are left: prediction 1. ReLU is gone as well; it became the lower bound of the
-# convolution's output. The `Transpose`s are there because XNNPACK computes in NHWC layout and we hand it NCHW.
+# Of five q and dq nodes, two `Convert`s are left: prediction 1. ReLU is gone as well: it became the lower bound of the
+# convolution's output (`fuse_activation_pass.py`). The `Transpose`s are there because XNNPACK computes in NHWC layout
+# and we hand it NCHW.
 #
 # ## Three wrappers
 #
@@ -497,7 +512,7 @@ assert torch.equal(PteRunner(wrapped_pte)(x), y), "and the same output"
 #
 # - 四步：PT2E 得到 Q/DQ 圖，`to_edge_transform_and_lower` 切出 delegate，`to_executorch` 得到 `.pte`，`Runtime` 執行
 #   它，而且 `program` 要留著。
-# - 路線 A 在匯出時就決定 kernel；`.pte` 裡存的就是 XNNPACK 要執行的東西。
+# - 路線 A 在匯出時就決定哪些 op 用 int8 執行；`.pte` 裡存的是 XNNPACK 要執行的子圖。
 # - 緊貼 op 的 q、dq 只剩 int8 tensor 的 scale 與 zero point，只有圖的入口與出口真的轉換。
 # - `.pte` 和 Q/DQ 圖差在整數捨入，已知的原因是 bias；每次都要比，單位用 LSB。
 
@@ -506,7 +521,7 @@ assert torch.equal(PteRunner(wrapped_pte)(x), y), "and the same output"
 #
 # - Four steps: PT2E makes the Q/DQ graph, `to_edge_transform_and_lower` carves out delegates, `to_executorch` yields
 #   the `.pte`, and `Runtime` runs it while you keep `program`.
-# - Route A decides on kernels at export time; what the `.pte` stores is what XNNPACK will run.
+# - Route A decides at export time what runs in int8; the `.pte` stores the very graph XNNPACK will run.
 # - A q or dq next to an op is only a scale and zero point on an int8 tensor; real conversions happen at the entrance
 #   and exit alone.
 # - `.pte` and Q/DQ graph differ by integer rounding, with the bias as a known cause. Always compare, and count in LSBs.
@@ -526,9 +541,8 @@ assert torch.equal(PteRunner(wrapped_pte)(x), y), "and the same output"
 
 # %% tags=["solution"]
 pair = example_inputs(2)
-shapes = {
-    "x": {0: torch.export.Dim("batch", min=1, max=8)}
-}  # max sizes the plan
+any_batch = torch.export.Dim("batch", min=1, max=8)  # max sizes the plan
+shapes = {"x": {0: any_batch}}
 
 exported_any = torch.export.export(model, pair, dynamic_shapes=shapes).module()
 prepared_any = prepare_pt2e(exported_any, quantizer)

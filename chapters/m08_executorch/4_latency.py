@@ -56,11 +56,20 @@
 # 3. As the model gets wider, does quantization gain more or less?
 
 # %% tags=["setup"]
+import os
+
 from common.artifacts import cached
 from common.data import calibration_batches
-from common.env import cpu_class, env_summary, set_threads
+from common.env import capture_stderr, cpu_class, env_summary, set_threads
 from common.executorch_utils import PteRunner, lower_to_xnnpack, xnnpack_ptq
-from common.latency import compare, measure, median_us, ratios, sequential_min, spread_us
+from common.latency import (
+    compare,
+    measure,
+    median_us,
+    ratios,
+    sequential_min,
+    spread_us,
+)
 from common.models import TinyConvNet, example_inputs
 from common.pt2e import difference_in_lsb, output_qparams
 from common.verdicts import in_words, tell
@@ -108,16 +117,17 @@ def four_ways(width):
 #
 # ### 執行緒要一樣多
 #
-# torch 和 ExecuTorch 各有自己的 thread pool，預設通常不只一條執行緒；`OMP_NUM_THREADS` 管得到 torch，
-# 管不到 ExecuTorch。兩邊的執行緒數不同，比到的就是核心數，不是 kernel。這一頁兩邊都設成一條：
+# torch 和 ExecuTorch 各有自己的 thread pool。環境變數 `OMP_NUM_THREADS` 管得到 torch，管不到 ExecuTorch；
+# 兩邊的執行緒數不同，比到的就是核心數，不是 kernel。這一頁兩邊都設成一條，下面印出設定之前和之後：
 
 # %% [markdown] lang="en"
 # ## How to measure
 #
 # ### The same number of threads
 #
-# torch and ExecuTorch have a thread pool each, usually with more than one thread; `OMP_NUM_THREADS` reaches torch's
-# but not ExecuTorch's. With different numbers, we would compare cores, not kernels. On this page both get one:
+# torch and ExecuTorch have a thread pool each. The environment variable `OMP_NUM_THREADS` reaches torch's but not
+# ExecuTorch's; with different numbers, we would compare cores, not kernels. On this page both get one thread. Before and
+# after:
 
 
 # %%
@@ -128,8 +138,10 @@ def threads():
     }
 
 
-# common.env: torch.set_num_threads(1) and portable_lib._unsafe_reset_threadpool(1)
-set_threads(1)
+with capture_stderr():  # ExecuTorch's C++ looks at the processor and reports it
+    print("OMP_NUM_THREADS:", os.environ.get("OMP_NUM_THREADS"), "|", threads())
+set_threads(1)  # torch.set_num_threads, portable_lib._unsafe_reset_threadpool
+print("set_threads(1):", threads())
 assert threads() == {"torch": 1, "ExecuTorch": 1}
 
 # %% [markdown] lang="zh"
@@ -139,7 +151,8 @@ assert threads() == {"torch": 1, "ExecuTorch": 1}
 # 別的程序只會讓一輪變慢，不會讓它變快，所以最快的一輪受的干擾最少：
 #
 # ```python
-# min(timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)) / number * 1e6
+# rounds = timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)
+# return min(rounds) / number * 1e6
 # ```
 #
 # 拿這個方法量**一個**函式，很好用。拿來比**兩個**，就多了一個假設：輪到第二個的時候，機器還和剛才一樣快。
@@ -152,7 +165,8 @@ assert threads() == {"torch": 1, "ExecuTorch": 1}
 # fastest round. Other processes can only make a round slower, so the fastest one was disturbed least:
 #
 # ```python
-# min(timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)) / number * 1e6
+# rounds = timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)
+# return min(rounds) / number * 1e6
 # ```
 #
 # For **one** function this works well. To compare **two**, it needs one more assumption: when the second one's turn
@@ -162,7 +176,7 @@ assert threads() == {"torch": 1, "ExecuTorch": 1}
 
 # %%
 class SlowingMachine:
-    """Time passes only when something runs: twice as much from `slow_from` seconds on."""
+    """Time passes only while something runs; twice as much after `slow_from`."""
 
     def __init__(self, slow_from):
         self.now, self.slow_from = 0.0, slow_from
@@ -174,15 +188,21 @@ class SlowingMachine:
         return run
 
 
-machine = SlowingMachine(slow_from=0.2161)  # 20 + 700 calls of 300 µs take 0.216 s
+# 20 + 700 calls of 300 µs take 0.216 s
+machine = SlowingMachine(slow_from=0.2161)
 before = sequential_min(machine.takes(300), None, clock=lambda: machine.now)
 after = sequential_min(machine.takes(100), None, clock=lambda: machine.now)
 ratio = before / after
-say(T(zh=f"先後各量一次：{ratio:.2f} 倍", en=f"One after the other: {ratio:.2f} times as fast"))
+say(
+    T(
+        zh=f"先後各量一次：{ratio:.2f} 倍",
+        en=f"One after the other: {ratio:.2f} times as fast",
+    )
+)
 assert abs(ratio - 1.5) < 0.01
 
 # %% [markdown] lang="zh"
-# 兩次量測都很乾淨，七輪之間幾乎沒有差異；倍數卻只剩一半，而且從數字上看不出來。
+# 兩次量測都很乾淨，七輪之間沒有差異；倍數卻只剩一半，而且從數字上看不出來。
 # 筆電降頻、雲端主機的鄰居開始工作，都是這樣的機器。
 #
 # ### 這一頁的方法：輪流量
@@ -204,9 +224,9 @@ assert abs(ratio - 1.5) < 0.01
 # 同樣是量到一半降速的機器，這次輪流量：
 
 # %% [markdown] lang="en"
-# Both measurements looked clean, with hardly any difference between the seven rounds. Yet only half of the ratio is
-# left, and nothing in the numbers tells. A laptop that lowers its clock is such a machine, and so is a cloud machine
-# whose neighbor wakes up.
+# Both measurements looked clean, with no difference between the seven rounds. Yet the ratio came out at half its true
+# value, and nothing in the numbers gives that away. A laptop that lowers its clock is such a machine, and so is a cloud
+# machine whose neighbor wakes up.
 #
 # ### This page's method: take turns
 #
@@ -237,7 +257,7 @@ ends = f"{min(rounds['after']):.0f}–{max(rounds['after']):.0f} µs"
 say(
     T(
         zh=f"輪流量：{found.ratio:.2f} 倍；較快的函式，一次呼叫 {ends}",
-        en=f"Taking turns: {found.ratio:.2f} times as fast; a call of the faster one takes {ends}",
+        en=f"Taking turns: {found.ratio:.2f} times as fast; a call of the fast one takes {ends}",
     )
 )
 assert abs(found.ratio - 3) < 0.01
@@ -273,14 +293,16 @@ assert abs(found.ratio - 3) < 0.01
 
 # %%
 def steps_off(ways):
-    """For each .pte, over 64 images: largest difference in LSB, share of outputs a step off."""
+    """For each .pte: largest difference in LSB, share of outputs a step off."""
     lsb = output_qparams(ways[QDQ]).scale
     images = [image for (image,) in calibration_batches(64, batch_size=1)]
     found = {}
     for pte, reference in {FP32_PTE: EAGER, INT8_PTE: QDQ}.items():
         with torch.no_grad():
             pairs = [(ways[pte](x), ways[reference](x)) for x in images]
-        off = torch.cat([difference_in_lsb(got, expected, lsb) for got, expected in pairs])
+        off = torch.cat(
+            [difference_in_lsb(got, expected, lsb) for got, expected in pairs]
+        )
         found[pte] = [off.max().item(), (off > 0.5).double().mean().item()]
     return found
 
@@ -324,7 +346,7 @@ print(results["environment"])
 print("threads:", results["threads"])
 
 # %% [markdown] lang="zh"
-# 原始的數字存了起來，改這一頁的文字不會讓它重量一次；上面印的是**量測當時**的環境。先看答案：
+# 原始的數字存了起來，改這一頁的文字不會重新量一次；上面印的是**量測當時**的環境。先看答案：
 
 # %% [markdown] lang="en"
 # The raw numbers are stored, so that editing this page's text does not measure again; what is printed above is the
@@ -336,8 +358,12 @@ for width in WIDTHS:
     for pte, reference in {FP32_PTE: EAGER, INT8_PTE: QDQ}.items():
         largest, share = results["steps_off"][at(pte, width)]
         allowed = 0.01 if pte == FP32_PTE else 1.5
-        assert largest < allowed, f"{pte} doesn't compute what {reference} computes"
-        rows.append([f"{pte}, width={width}", round(largest, 4), f"{share:.1%}"])
+        assert largest < allowed, (
+            f"{pte} doesn't compute what {reference} computes"
+        )
+        rows.append(
+            [f"{pte}, width={width}", round(largest, 4), f"{share:.1%}"]
+        )
 table(
     rows,
     [
@@ -356,11 +382,21 @@ table(
 # graph, for reasons that [M08-2](2_to_pte.py) gives. All four do the same job, so now we compare times:
 
 # %% tags=["setup"]
-NAMES = {EAGER: EAGER, QDQ: T(zh="Q/DQ 圖", en=QDQ), FP32_PTE: "fp32 `.pte`", INT8_PTE: "int8 `.pte`"}
+NAMES = {
+    EAGER: EAGER,
+    QDQ: T(zh="Q/DQ 圖", en=QDQ),
+    FP32_PTE: "fp32 `.pte`",
+    INT8_PTE: "int8 `.pte`",
+}
 header = [T(zh="µs，越小越快", en="µs, less is faster")]
 for width in WIDTHS:
     n = results["parameters"][at(EAGER, width)]
-    header.append(T(zh=f"width={width}（{n:,} 個參數）", en=f"width={width} ({n:,} parameters)"))
+    header.append(
+        T(
+            zh=f"width={width}（{n:,} 個參數）",
+            en=f"width={width} ({n:,} parameters)",
+        )
+    )
     header.append(T(zh="七輪取最快", en="best of seven"))
 rows = []
 for method, name in NAMES.items():
@@ -368,7 +404,9 @@ for method, name in NAMES.items():
     for width in WIDTHS:
         us = results["rounds_us"][at(method, width)]
         low, high = spread_us(us)
-        row.append(f"{median_us(us):.1f} [{low:.1f},\N{NO-BREAK SPACE}{high:.1f}]")
+        row.append(
+            f"{median_us(us):.1f} [{low:.1f},\N{NO-BREAK SPACE}{high:.1f}]"
+        )
         row.append(f"{results['simple_us'][at(method, width)]:.1f}")
     rows.append(row)
 table(
@@ -385,12 +423,28 @@ table(
 figure, axes = plt.subplots(figsize=(6.4, 3.0))
 for number, (width, marker) in enumerate(zip(WIDTHS, "os", strict=True)):
     rounds_us = [results["rounds_us"][at(method, width)] for method in METHODS]
-    medians, spreads = [median_us(us) for us in rounds_us], [spread_us(us) for us in rounds_us]
+    medians, spreads = (
+        [median_us(us) for us in rounds_us],
+        [spread_us(us) for us in rounds_us],
+    )
     y = [row + 0.3 * (number - 0.5) for row in range(len(METHODS))]
-    axes.hlines(y, *zip(*spreads, strict=True), color=f"C{number}", linewidth=4, alpha=0.4)
+    axes.hlines(
+        y,
+        *zip(*spreads, strict=True),
+        color=f"C{number}",
+        linewidth=4,
+        alpha=0.4,
+    )
     axes.plot(medians, y, marker, color=f"C{number}", label=f"width={width}")
     for us, (_, high), row in zip(medians, spreads, y, strict=True):
-        axes.annotate(f"{us:.0f}", (high, row), xytext=(7, 0), textcoords="offset points", va="center", fontsize=9)
+        axes.annotate(
+            f"{us:.0f}",
+            (high, row),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
 axes.set_xscale("log")
 axes.set_xlim(right=axes.get_xlim()[1] * 1.4)
 axes.xaxis.set_major_locator(plt.LogLocator(subs=(1, 2, 5)))
@@ -403,8 +457,16 @@ axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
 
 ranks = []
 for width in WIDTHS:
-    us = {method: median_us(results["rounds_us"][at(method, width)]) for method in METHODS}
-    ranks.append(f"width {width}: " + ", ".join(f"{method} {us[method]:.0f}" for method in sorted(us, key=us.get)))
+    us = {
+        method: median_us(results["rounds_us"][at(method, width)])
+        for method in METHODS
+    }
+    ranks.append(
+        f"width {width}: "
+        + ", ".join(
+            f"{method} {us[method]:.0f}" for method in sorted(us, key=us.get)
+        )
+    )
 ranked = "; ".join(ranks)
 show(
     figure,
@@ -419,6 +481,9 @@ show(
 )
 
 # %% [markdown] lang="zh"
+# 每種寬度的兩個數字本來就不會相等：一個取**最快**的一輪，一個取**中間**的一輪，量的時刻也不同。該比的不是它們，
+# 而是倍數；倍數也不是拿兩個中位數相除，是在同一輪裡算的。
+#
 # ## B. 收益分兩段：換 runtime、再量化
 #
 # 從原模型到部署檔，一共換了兩樣東西。fp32 `.pte` 站在中間，把它們分開：
@@ -430,6 +495,10 @@ show(
 # | 對照 | eager fp32 | Q/DQ 圖 | 加上 q/dq；runtime 不變，也沒有 int8 kernel |
 
 # %% [markdown] lang="en"
+# A width's two numbers aren't meant to be equal: one is the **fastest** round, the other the **middle** one, and they
+# were measured at different times. What to compare is ratios; and those aren't one median divided by another, they are
+# taken within a round.
+#
 # ## B. Two gains: a new runtime, then quantization
 #
 # Between the original model and the file we deploy, two things change. The fp32 `.pte` stands in the middle and tells
@@ -459,7 +528,10 @@ def change(results, step, width):
 def simple_ratio(results, step, width):
     """The same from the simple method: one number, no interval."""
     before, after = STEPS[step]
-    return results["simple_us"][at(before, width)] / results["simple_us"][at(after, width)]
+    return (
+        results["simple_us"][at(before, width)]
+        / results["simple_us"][at(after, width)]
+    )
 
 
 # %% tags=["setup"]
@@ -471,9 +543,22 @@ def without_interval(ratio):
 
 rows = []
 for width in WIDTHS:
-    rows.append([f"width={width}"] + [in_words(change(results, step, width)) for step in STEPS])
-    simple = [without_interval(simple_ratio(results, step, width)) for step in STEPS]
-    rows.append([T(zh=f"width={width}，七輪取最快", en=f"width={width}, best of seven"), *simple])
+    rows.append(
+        [f"width={width}"]
+        + [in_words(change(results, step, width)) for step in STEPS]
+    )
+    simple = [
+        without_interval(simple_ratio(results, step, width)) for step in STEPS
+    ]
+    rows.append(
+        [
+            T(
+                zh=f"width={width}，七輪取最快",
+                en=f"width={width}, best of seven",
+            ),
+            *simple,
+        ]
+    )
 table(
     rows,
     [
@@ -493,29 +578,39 @@ table(
 # 整個區間在 1 的同一邊，才說快或慢；整個區間都在 1 的 5% 之內，算打平；不然，區間跨過 1 就什麼都不說。
 
 # %% [markdown] lang="en"
-# These numbers belong to that environment, and so do the sentences below: code picks them by the intervals, with one
-# written for every outcome. It follows three rules: faster or slower only where the whole interval lies on one side of 1;
-# a tie where all of it is within 5% of 1; otherwise, where the interval contains 1, no claim at all.
+# These numbers belong to that environment, and so do the sentences below: code picks them by the intervals, and one is
+# written for every outcome. The code has three rules: faster or slower only where the whole interval lies on one side
+# of 1; a tie where all of it is within 5% of 1; otherwise, where the interval contains 1, no claim at all.
 
 
 # %% tags=["setup"]
 def conclusions(results):
     """What these results allow us to say; the same results, the same sentences."""
     if len(set(results["threads"].values())) > 1:
-        counts = ", ".join(f"{runtime} {count}" for runtime, count in results["threads"].items())
+        counts = ", ".join(
+            f"{runtime} {count}"
+            for runtime, count in results["threads"].items()
+        )
         return [
             T(
                 zh=f"**這次不能比**：兩邊的執行緒數不同（{counts}），倍數裡混著核心數。",
                 en=f"**No comparison**: the thread counts differ ({counts}), so cores would be compared as well.",
             )
         ]
-    return [*about_steps(results), *about_width(results), *about_methods(results)]
+    return [
+        *about_steps(results),
+        *about_width(results),
+        *about_methods(results),
+    ]
 
 
 def about_steps(results):
     """For each step, what its verdicts allow to say."""
     eager, qdq = T(zh="eager", en="eager"), T(zh="Q/DQ 圖", en="the Q/DQ graph")
-    fp32, int8 = T(zh="fp32 `.pte`", en="the fp32 `.pte`"), T(zh="int8 `.pte`", en="the int8 `.pte`")
+    fp32, int8 = (
+        T(zh="fp32 `.pte`", en="the fp32 `.pte`"),
+        T(zh="int8 `.pte`", en="the int8 `.pte`"),
+    )
     names = {
         "runtime": (T(zh="換 runtime", en="Runtime"), fp32, eager),
         "quantization": (T(zh="量化", en="Quantization"), int8, fp32),
@@ -523,8 +618,13 @@ def about_steps(results):
     }
     remarks = {
         "runtime": {
-            "faster": T(zh="這時什麼都還沒量化。", en="Nothing is quantized yet."),
-            "slower": T(zh="在這裡，換 runtime 是代價，不是收益。", en="Here the new runtime costs time."),
+            "faster": T(
+                zh="這時什麼都還沒量化。", en="Nothing is quantized yet."
+            ),
+            "slower": T(
+                zh="在這裡，換 runtime 是代價，不是收益。",
+                en="Here the new runtime costs time.",
+            ),
         },
         "quantization": {
             "slower": T(
@@ -533,7 +633,10 @@ def about_steps(results):
             )
         },
         "control": {
-            "slower": T(zh="它仍是 fp32 運算，還多了 q/dq。", en="It still computes in fp32, with q/dq on top."),
+            "slower": T(
+                zh="它仍是 fp32 運算，還多了 q/dq。",
+                en="It still computes in fp32, with q/dq on top.",
+            ),
             "faster": T(
                 zh="這不尋常：它仍是 fp32 運算，還多了 q/dq。先找出原因，再相信數字。",
                 en="That is odd, as it computes in fp32 with q/dq on top: find the reason before you trust the number.",
@@ -542,7 +645,10 @@ def about_steps(results):
     }
     said = []
     for step, (name, after, before) in names.items():
-        founds = {f"width {width}": change(results, step, width) for width in results["widths"]}
+        founds = {
+            f"width {width}": change(results, step, width)
+            for width in results["widths"]
+        }
         said += tell(name, after, before, founds, remarks[step])
     return said
 
@@ -576,9 +682,15 @@ def about_width(results):
         ).format(more=f"{more:.1f}", eager=eager.format(longer=f"{longer:.1f}"))
     ]
 
-    if all(change(results, "quantization", width).verdict != "faster" for width in (small, large)):
+    if all(
+        change(results, "quantization", width).verdict != "faster"
+        for width in (small, large)
+    ):
         return said  # no gain that could grow
-    gains = {w: ratios(rounds[at(FP32_PTE, w)], rounds[at(INT8_PTE, w)]) for w in (small, large)}
+    gains = {
+        w: ratios(rounds[at(FP32_PTE, w)], rounds[at(INT8_PTE, w)])
+        for w in (small, large)
+    }
     growth = compare(gains[large], gains[small])
     was = f"{growth.ratio:.2f}× [{growth.low:.2f},\N{NO-BREAK SPACE}{growth.high:.2f}]"
     sentence = {
@@ -607,10 +719,21 @@ def about_width(results):
 
 def about_methods(results):
     """How quiet the machine was, how many of the simple method's ratios lie outside the intervals, the farthest one."""
-    pairs = [(simple_ratio(results, s, w), change(results, s, w)) for w in results["widths"] for s in STEPS]
-    outside = sum(not found.low <= simple <= found.high for simple, found in pairs)
-    simple, found = max(pairs, key=lambda p: max(p[0] / p[1].ratio, p[1].ratio / p[0]))
-    spread = max(high / low for low, high in map(spread_us, results["rounds_us"].values()))
+    pairs = [
+        (simple_ratio(results, s, w), change(results, s, w))
+        for w in results["widths"]
+        for s in STEPS
+    ]
+    outside = sum(
+        not found.low <= simple <= found.high for simple, found in pairs
+    )
+    simple, found = max(
+        pairs, key=lambda p: max(p[0] / p[1].ratio, p[1].ratio / p[0])
+    )
+    spread = max(
+        high / low
+        for low, high in map(spread_us, results["rounds_us"].values())
+    )
     start = T(
         zh="**兩種量法**：時間最不穩的一種方式，第 90 百分位數是第 10 的 {spread} 倍。",
         en="**The two methods**: for the least steady way to run, the 90th percentile is {spread} times the 10th. ",
@@ -626,7 +749,12 @@ def about_methods(results):
             en="{start}Of {n} ratios from the best of seven, {outside} lie outside the intervals; the one farthest off is "
             "{simple}, where taking turns gives {ratio}.",
         )
-    numbers = {"n": len(pairs), "outside": outside, "simple": f"{simple:.2f}×", "ratio": f"{found.ratio:.2f}×"}
+    numbers = {
+        "n": len(pairs),
+        "outside": outside,
+        "simple": f"{simple:.2f}×",
+        "ratio": f"{found.ratio:.2f}×",
+    }
     return [sentence.format(start=start, **numbers)]
 
 
@@ -672,7 +800,7 @@ say(conclusions(results))
 # - **A Q/DQ graph isn't made for speed**: it computes in fp32 inside PyTorch, with q/dq on top. Any speedup needs a
 #   backend that puts int8 kernels in its place.
 # - **Compare the int8 `.pte` with the fp32 `.pte`**: same runtime, only the number format differs.
-# - **Take ratios within a round, and keep their interval**: as many threads on both sides, taking turns, shuffled order;
+# - **Take ratios within a round, and keep their interval**: the same number of threads, taking turns, in shuffled order;
 #   when the interval contains 1, don't say faster.
 # - The models here are small. The gain that matters is that of your own model, measured on the target device.
 
@@ -721,7 +849,11 @@ rows = []
 for width in WIDTHS:
     row = [f"width={width}"]
     for before, after in [(EAGER, EXPORTED), (EXPORTED, QDQ), (EAGER, QDQ)]:
-        row.append(in_words(compare(rounds[at(before, width)], rounds[at(after, width)])))
+        row.append(
+            in_words(
+                compare(rounds[at(before, width)], rounds[at(after, width)])
+            )
+        )
     rows.append(row)
 table(
     rows,
@@ -749,8 +881,8 @@ table(
 # %% [markdown] lang="zh"
 # ## 接下來
 #
-# - 這一章：[M08 概覽](0_overview.py)、[M08-1](1_two_quantizers.py) 兩份 XNNPACKQuantizer、
-#   [M08-2](2_to_pte.py) 從 Q/DQ 圖到 `.pte`、[M08-3](3_unsupported_ops.py) 圖被切開會多花多少時間
+# - 這一章：[M08 概覽](0_overview.py)；兩份 XNNPACKQuantizer 見 [M08-1](1_two_quantizers.py)；從 Q/DQ 圖到 `.pte` 見
+#   [M08-2](2_to_pte.py)；圖被切開會多花多少時間見 [M08-3](3_unsupported_ops.py)
 # - 部署用的是 convert 之後的 scale，不是訓練時的：[M06-3](../m06_qat/3_deployed_scales.py)
 # - 用同一套方法量路線 B：[M09-3](../m09_onnxruntime/3_latency.py)
 

@@ -1,4 +1,4 @@
-"""Runs a chapter's code cells in this process, whole or with one thing spoiled, without Jupyter and without the site."""
+"""Runs a chapter's code cells in this process, whole or with one thing spoiled, without Jupyter or the site."""
 
 import contextlib
 import os
@@ -27,9 +27,9 @@ class SabotageMissed(Exception):
 def run_chapter(path: str, sabotage: Sabotage | None = None) -> dict[str, object]:
     """Run the code cells of `chapters/<path>` one after another and return their namespace.
 
-    `sabotage` gets each cell's source and returns what to run instead; exactly one cell has to come back changed. Errors
-    name the chapter's file and line. As on the site, the working directory is empty and torch computes with one thread;
-    both are put back, and so are the random state and the warning filters.
+    `sabotage` gets each cell's source and returns what to run instead; exactly one cell has to come back changed.
+    Errors name the chapter's file and line. As on the site, the working directory is empty and torch computes with one
+    thread; both are put back, and so are the random state and the warning filters.
     """
     file = CHAPTERS / path
     cells = [cell for cell in read_chapter(file, CHAPTERS).cells if cell.kind == "code"]
@@ -80,7 +80,7 @@ def spoil_observers(monkeypatch: pytest.MonkeyPatch, *, scale: float = 1.0, zero
 def spoil_convert(
     monkeypatch: pytest.MonkeyPatch, op: str = "quantize_per_tensor", *, scale: float = 1.0, zero_point: int = 0
 ) -> None:
-    """`convert_pt2e` writes other numbers than the observers' on the nodes whose op's name ends in `op`, so on q and dq both by default."""
+    """`convert_pt2e` spoils the numbers on nodes whose op's name ends in `op`: per-tensor q and dq alike by default."""
     right = quantize_pt2e.convert_pt2e
 
     def wrong(model, *args, **kwargs):
@@ -107,7 +107,7 @@ def _as_on_the_site() -> Iterator[None]:
     threads = torch.get_num_threads()
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-        # What reaches stderr is the build's check; here a library's warning must not be mistaken for a claim that fails.
+        # What reaches stderr is the build's check; here a library's warning must not pass for a failed claim.
         warnings.simplefilter("ignore")
         os.chdir(folder)
         torch.set_num_threads(1)

@@ -1,6 +1,4 @@
-"""M08-0: the page holds, and each thing it teaches makes one of its own asserts fail when it is spoiled."""
-
-import common.data
+"""M08-0: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
 from runner import failed_claim, replacing, run_chapter, spoil_convert, spoil_observers
@@ -10,8 +8,7 @@ pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert len(names["pte"]) == 3872
+    assert len(run_chapter(PAGE)["pte"]) == 3872
 
 
 @pytest.mark.parametrize("spoil", [spoil_observers, spoil_convert])
@@ -21,9 +18,8 @@ def test_scales_and_zero_points_that_do_not_fit_the_data_are_noticed(monkeypatch
     assert "the range" in failed_claim(PAGE)
 
 
-@pytest.mark.parametrize("spoiled", [{"scale": 1.1}, {"zero_point": 1}], ids=["scale x 1.1", "zero point + 1"])
-def test_a_dequantize_that_does_not_undo_its_quantize_is_noticed(monkeypatch, spoiled):
-    spoil_convert(monkeypatch, "dequantize_per_tensor", **spoiled)
+def test_a_dequantize_that_does_not_undo_its_quantize_is_noticed(monkeypatch):
+    spoil_convert(monkeypatch, "dequantize_per_tensor", scale=1.1)
     assert "does not undo" in failed_claim(PAGE)
 
 
@@ -31,29 +27,17 @@ def test_a_skipped_calibration_is_noticed():
     assert "no calibration?" in failed_claim(PAGE, replacing("        prepared(image)\n", "        pass\n"))
 
 
-def test_calibration_without_images_is_noticed(monkeypatch):
-    monkeypatch.setattr(common.data, "calibration_batches", lambda n, batch_size: iter(()))
-    assert "no calibration?" in failed_claim(PAGE)
-
-
-RESCALED = """
-rescaled = copy.deepcopy(quantized)
-for node in calls(rescaled, ops.{op}.default):
-    node.args = (node.args[0], node.args[1] * {scale}, node.args[2] + {zero_point}, *node.args[3:])
-rescaled.recompile()
-"""
-
-
-@pytest.mark.parametrize("numbers", [{"scale": 1.1, "zero_point": 0}, {"scale": 1.0, "zero_point": 1}])
-@pytest.mark.parametrize("op", ["quantize_per_tensor", "dequantize_per_tensor"])
-def test_a_pte_made_from_other_numbers_than_the_graph_is_noticed(op, numbers):
-    def lower_another_graph(source):
-        if "torch.export.export(quantized, x)" not in source:
+def test_a_pte_with_other_scales_than_the_graph_is_noticed():
+    def lower_a_rescaled_copy(source):
+        if "export(quantized, x)" not in source:
             return source
-        return RESCALED.format(op=op, **numbers) + source.replace("export(quantized, x)", "export(rescaled, x)")
+        rescale = """
+other = copy.deepcopy(quantized)
+for node in other.graph.nodes:
+    if "quantize_per_tensor" in node.name:
+        node.args = (node.args[0], node.args[1] * 1.1, *node.args[2:])
+other.recompile()
+"""
+        return rescale + source.replace("export(quantized, x)", "export(other, x)")
 
-    failed_claim(PAGE, lower_another_graph)
-
-
-def test_per_tensor_weights_instead_of_per_channel_ones_are_noticed():
-    failed_claim(PAGE, replacing("is_per_channel=True", "is_per_channel=False"))
+    assert "the scale that convert wrote" in failed_claim(PAGE, lower_a_rescaled_copy)

@@ -286,7 +286,7 @@ def test_a_pte_that_computes_something_else_stops_the_page(monkeypatch, pte, ste
 
 
 SABOTAGES = {
-    "torch gets two threads": ("set_threads(1)\nassert", "set_threads(2)\nassert"),
+    "torch gets two threads": ("set_threads(1)  #", "set_threads(2)  #"),
     "the machine never slows down": ("(2 if self.now", "(1 if self.now"),
     "each method is timed by itself": ("rounds = measure(functions", "rounds = one_by_one(functions"),
 }

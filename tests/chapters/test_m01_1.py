@@ -1,0 +1,35 @@
+"""M01-1: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
+
+import pytest
+from runner import failed_claim, replacing, run_chapter, spoil_convert
+
+PAGE = "m01_first_ptq/1_minimal_ptq.py"
+pytestmark = pytest.mark.site
+
+
+def test_every_claim_of_the_page_holds(capsys):
+    names = run_chapter(PAGE)
+    assert names["agreement"] == pytest.approx(1 - names["disagree"].sum().item() / 2000)
+    printed = capsys.readouterr().out
+    for message in (
+        "'TinyConvNet' object has no attribute 'meta'",
+        "must run observer before calling calculate_qparams",
+        "KeyError: 'val'",
+        "Calling train() or eval() is not supported",
+    ):
+        assert message in printed
+
+
+@pytest.mark.parametrize("spoiled", [{"scale": 1.1}, {"zero_point": 1}], ids=["scale x 1.1", "zero point + 1"])
+def test_a_dequantize_that_does_not_undo_its_quantize_is_noticed(monkeypatch, spoiled):
+    spoil_convert(monkeypatch, "dequantize_per_tensor", **spoiled)
+    failed_claim(PAGE)
+
+
+def test_a_skipped_calibration_is_noticed():
+    failed_claim(PAGE, replacing("        prepared(batch)\n", "        pass\n"))
+
+
+def test_a_quantizer_without_configuration_is_noticed():
+    skipped = replacing("quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))", "pass")
+    assert "not every weight" in failed_claim(PAGE, skipped)
