@@ -33,7 +33,8 @@ def sequential_min(
     with torch.no_grad():
         for _ in range(warmup):
             fn(x)
-        return min(timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)) / number * 1e6
+        rounds = timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)
+        return min(rounds) / number * 1e6
 
 
 def measure(

@@ -222,6 +222,16 @@ def test_palette_colors_follow_the_scheme(published):
     assert any(f"stroke:var(--pt2e-c1,{PALETTE[0]})" in style for style in styles)
 
 
+def test_no_palette_color_is_left_that_the_scheme_cannot_set(published):
+    figure, axes = plt.subplots()
+    axes.bar(["a", "b", "c"], [1, 2, 3], color=["C0", "C1", "C2"], hatch=["", "//", ".."])
+    axes.fill_between([0, 1], [0, 1], alpha=0.3, color="C3")
+    show(figure, alt=ALT)
+    source = page(published[0], "en")
+    for number, color in enumerate(PALETTE[:4], start=1):
+        assert source.count(color) == source.count(f"var(--pt2e-c{number},{color})") > 0
+
+
 def test_the_same_chart_gives_the_same_bytes(published):
     for _ in range(2):
         show(chart(marker="o"), alt=ALT)

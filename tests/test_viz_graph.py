@@ -1,5 +1,6 @@
 """Drawings of FX graphs, checked against the graphs themselves."""
 
+import copy
 import functools
 import operator
 import random
@@ -54,21 +55,16 @@ class Unsupported(nn.Module):
 
 
 def make_stages(model, inputs):
-    """The same model at every stage; each graph is its own, because prepare and convert edit what they are given."""
-
-    def prepared():
-        config = get_symmetric_quantization_config(is_per_channel=True)
-        exported = torch.export.export(model, inputs).module()
-        observed = prepare_pt2e(exported, XNNPACKQuantizer().set_global(config))
-        with torch.no_grad():
-            observed(*inputs)
-        return observed
-
+    """The same model at every stage. convert edits the graph it is given, so it gets a copy."""
     program = torch.export.export(model, inputs)
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    prepared = prepare_pt2e(torch.export.export(model, inputs).module(), quantizer)
+    with torch.no_grad():
+        prepared(*inputs)
     return {
         "exported": program.module(),
-        "prepared": prepared(),
-        "quantized": convert_pt2e(prepared()),
+        "prepared": prepared,
+        "quantized": convert_pt2e(copy.deepcopy(prepared)),
         "program": program,
         "traced": torch.fx.symbolic_trace(model),
     }
@@ -619,6 +615,7 @@ def test_a_stepper_is_stepped_by_keyboard_without_javascript(browser, conv_relu,
     for number in range(1, len(kinds)):
         tab.keyboard.press("ArrowRight")
         assert shown() == [place == number for place in range(len(kinds))]
+    tab.keyboard.press("Tab")  # the scrolling box
     tab.keyboard.press("Tab")
     tab.keyboard.press("Enter")  # the delegate opens
     assert panels.nth(3).locator("details svg").is_visible()

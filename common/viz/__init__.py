@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PALETTE", "T", "graph", "progress", "say", "show", "stepper", "table"]
 
-# Imported when first asked for: charts need matplotlib, drawings need torch, sentences need neither. The imports above keep the
-# two files in the build's cache keys, which follow import statements.
+# Imported when first asked for: charts need matplotlib, drawings need torch, sentences need neither. The imports above,
+# which never run, keep both files in the build's cache keys.
 _LATER = {"PALETTE": "figure", "graph": "draw", "show": "figure", "stepper": "draw"}
 
 

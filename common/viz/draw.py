@@ -132,7 +132,7 @@ def stepper(stages: Sequence[Stage], alt: T, caption: T | None = None, *, types:
     key = hashlib.sha256("".join(drawing.svg("") for _, drawing in drawings).encode()).hexdigest()[:8]
 
     def render(language: str) -> dict[str, str]:
-        return _figure(_stepper(drawings, changes, alt, f"s{key}", language), alt, caption, language, drawings)
+        return _figure(_stepper(drawings, changes, f"s{key}", language), alt, caption, language, drawings)
 
     publish(bilingual(render))
 
@@ -255,20 +255,14 @@ def _boxes(drawing: Drawing, kind: str) -> str:
             f"<title>{html.escape(box.hint, quote=False)}</title></rect>"
         )
         if box.name in drawing.new:
-            x, y = rect.right - 1, rect.y + 1
-            marks.append(f"M{_number(x - 4)} {_number(y)}h8M{_number(x)} {_number(y - 4)}v8")
+            marks.append((rect.right - 1, rect.y + 1))
     thick = 2.4 if kind == "delegate" else 1.4
     group = f'<g style="fill:{fill};stroke:{stroke};stroke-width:{thick}{dash}">{"".join(shapes)}</g>'
     if marks:
-        circles = "".join(
-            f'<circle cx="{_number(drawing.layout.boxes[box.name].right - 1)}" '
-            f'cy="{_number(drawing.layout.boxes[box.name].y + 1)}" r="6.5"/>'
-            for box in boxes
-            if box.name in drawing.new
-        )
-        group += (
-            f'<g style="fill:{stroke}">{circles}</g><path d="{"".join(marks)}" style="stroke:#fff;stroke-width:1.8"/>'
-        )
+        pluses = "".join(f"M{_number(x - 4)} {_number(y)}h8M{_number(x)} {_number(y - 4)}v8" for x, y in marks)
+        circles = "".join(f'<circle cx="{_number(x)}" cy="{_number(y)}" r="6.5"/>' for x, y in marks)
+        group += f'<g style="fill:{stroke}">{circles}</g>'
+        group += f'<path d="{pluses}" style="stroke:var(--md-default-bg-color,#fff);stroke-width:1.8"/>'
     return group
 
 
@@ -400,7 +394,7 @@ border:1px solid var(--pt2e-io-stroke,#828a94);border-radius:2em}
 }"""
 
 
-def _stepper(drawings: list[tuple[T | str, Drawing]], changes: list[T | None], alt: T, key: str, language: str) -> str:
+def _stepper(drawings: list[tuple[T | str, Drawing]], changes: list[T | None], key: str, language: str) -> str:
     shown = ",".join(
         f".pt2e-steps:has(label:nth-child({n})>:checked)+.pt2e-panels>:nth-child({n})"
         for n in range(1, len(drawings) + 1)

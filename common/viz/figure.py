@@ -147,6 +147,8 @@ def _follow_scheme(element: ElementTree.Element) -> None:
             if element.get("transform", "").startswith("rotate(-0 "):
                 del element.attrib["transform"]
         element.set("style", style)
+    if (fill := element.get("fill")) in _PALETTE_VARIABLES:  # the ground of a hatch
+        element.set("fill", _PALETTE_VARIABLES[fill])
     for name in ("d", "x", "y", "width", "height"):
         if value := element.get(name):
             value = re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)
