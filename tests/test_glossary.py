@@ -54,7 +54,7 @@ def test_an_entry_shows_its_own_language_and_links_to_the_page_that_teaches_it()
     assert "Running representative data." in en and "餵" not in en
     assert "[M02](m02_observers/0_overview.py)" in zh and "[M02](m02_observers/0_overview.py)" in en
     assert "標定、calibrate" in zh
-    assert "Also written: calibrate\n" in en, "an English page lists no Chinese spellings"
+    assert "Also written: calibrate.\n" in en, "an English page lists no Chinese spellings"
     assert "Chinese: 校準" in en
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import tinycss2
 
-LIGHT, DARK = '[data-md-color-scheme="default"]', '[data-md-color-scheme="slate"]'
+LIGHT, DARK = "[data-md-color-scheme]", '[data-md-color-scheme="slate"]'
 GROUND = "--md-default-bg-color"
 # Text, and the grounds it stands on.
 TEXTS = {
@@ -28,10 +28,14 @@ SIMPLIFIED = set(
 
 
 def colors(css: str, scheme: str) -> dict[str, str]:
-    """The custom properties of a scheme's block."""
+    """The custom properties of a scheme's block, on a screen."""
+    rules = tinycss2.parse_stylesheet(css, skip_comments=True, skip_whitespace=True)
+    for rule in list(rules):
+        if rule.type == "at-rule" and rule.content and tinycss2.serialize(rule.prelude).strip() == "screen":
+            rules += tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)
     found: dict[str, str] = {}
-    for rule in tinycss2.parse_stylesheet(css, skip_comments=True, skip_whitespace=True):
-        if rule.type == "qualified-rule" and scheme in tinycss2.serialize(rule.prelude):
+    for rule in rules:
+        if rule.type == "qualified-rule" and scheme in tinycss2.serialize(rule.prelude).replace("\n", " ").split():
             for declaration in tinycss2.parse_blocks_contents(rule.content, skip_comments=True, skip_whitespace=True):
                 if declaration.type == "declaration" and declaration.name.startswith("--"):
                     found[declaration.name] = tinycss2.serialize(declaration.value).strip()
@@ -62,8 +66,7 @@ def css(theme: pathlib.Path) -> str:
 
 @pytest.fixture(params=[LIGHT, DARK], ids=["light", "dark"])
 def palette(request: pytest.FixtureRequest, css: str) -> dict[str, str]:
-    scheme = colors(css, request.param)
-    return {GROUND: "#ffffff"} | scheme if request.param == LIGHT else scheme
+    return colors(css, request.param)
 
 
 def test_the_contrast_of_black_on_white_is_twenty_one():

@@ -15,7 +15,7 @@
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (target && target.closest("article")) {
       const at = target.getBoundingClientRect().top;
-      if (at >= 0 && at < innerHeight / 2) return location.hash; // they came for this one, and it is in sight
+      if (at >= 0 && at < innerHeight) return location.hash; // they came for this one, and it is in sight
     }
     return current;
   };
@@ -25,25 +25,56 @@
     for (const event of ["pointerdown", "focus", "click"]) link.addEventListener(event, follow);
   }
 
-  // The drawer's button is a label: give it the keyboard.
-  for (const label of document.querySelectorAll('label[for="__drawer"][role="button"]')) {
-    label.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" && event.key !== " ") return;
-      event.preventDefault();
-      label.click();
+  // Light and dark: what the system prefers, until the reader wants the other one. Both languages share the choice.
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const preferred = () => (system.matches ? "slate" : "default");
+  const keep = (scheme) => {
+    try {
+      if (scheme === preferred()) localStorage.removeItem(window.__pt2e_scheme);
+      else localStorage.setItem(window.__pt2e_scheme, scheme);
+    } catch {
+      // no storage: the choice lasts as long as the page
+    }
+  };
+  let chosen = Boolean(window.__pt2e_scheme_kept);
+  for (const button of document.querySelectorAll("[data-scheme-toggle]")) {
+    button.addEventListener("click", () => {
+      const scheme = document.body.dataset.mdColorScheme === "slate" ? "default" : "slate";
+      document.body.dataset.mdColorScheme = scheme;
+      chosen = scheme !== preferred();
+      keep(scheme);
+    });
+  }
+  system.addEventListener("change", () => {
+    if (!chosen) document.body.dataset.mdColorScheme = preferred();
+  });
+
+  // The navigation drawer of narrow windows: a checkbox of the theme, here with a button, the keyboard and Escape.
+  const drawer = document.getElementById("__drawer");
+  const drawerButton = document.querySelector("[data-drawer]");
+  if (drawer && drawerButton) {
+    drawer.addEventListener("change", () => drawerButton.setAttribute("aria-expanded", String(drawer.checked)));
+    drawerButton.addEventListener("click", () => {
+      drawer.click();
+      if (drawer.checked) document.querySelector(".md-nav--primary a.md-nav__link")?.focus();
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !drawer.checked) return;
+      drawer.click();
+      drawerButton.focus();
     });
   }
 
   // What scrolls sideways inside itself can be scrolled with the keyboard.
   const wide = ".md-typeset__scrollwrap, .table-scroll, .output > pre, .arithmatex, .pt2e-figure";
   const reach = () => {
-    for (const box of document.querySelectorAll(wide)) {
-      const scrolls = box.scrollWidth > box.clientWidth + 1;
+    const boxes = [...document.querySelectorAll(wide)].map((box) => [box, box.scrollWidth > box.clientWidth + 1]);
+    for (const [box, scrolls] of boxes) {
       if (scrolls) box.setAttribute("tabindex", "0");
       else box.removeAttribute("tabindex");
     }
   };
-  addEventListener("load", reach);
+  addEventListener("load", () => (window.requestIdleCallback ?? setTimeout)(reach));
   addEventListener("resize", reach);
   addEventListener("toggle", reach, true); // a <details> was opened
 
