@@ -2,14 +2,6 @@
 
 import logging
 import os
-
-# torch's trace log holds one record a graph node; pytest would print them all under a failing test.
-logging.getLogger("torch.__trace").propagate = False
-
-# Before anything imports torch or matplotlib: one thread, as in the build, and no window.
-os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["MPLBACKEND"] = "Agg"
-
 import pathlib
 import subprocess
 import sys
@@ -21,6 +13,13 @@ import pytest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# Before a test module imports torch or matplotlib: one thread, as in the build, and no window.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+
+# torch's trace log holds one record a graph node; pytest would print them all under a failing test.
+logging.getLogger("torch.__trace").propagate = False
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

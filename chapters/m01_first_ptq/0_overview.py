@@ -514,8 +514,8 @@ assert on_relu.output_qspec is not None, "relu's output was not annotated"
 
 # %% tags=["plot"]
 shown = {
-    "`x` → `conv2d`": specs["x"],
-    "`conv_weight` → `conv2d`": specs["conv_weight"],
+    "`conv2d` ← `x`": specs["x"],
+    "`conv2d` ← weight": specs["conv_weight"],
     "`relu` →": on_relu.output_qspec,
 }
 table(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import re
 from collections.abc import Iterator
@@ -132,6 +133,7 @@ def read_chapter(path: Path, root: Path | None = None) -> Chapter:
     return parse_chapter(text, path, name, shown)
 
 
+@functools.lru_cache(maxsize=512)  # `serve` reads every chapter again after every edit
 def parse_chapter(text: str, path: Path, name: str, shown: str | None = None) -> Chapter:
     """Parse a chapter's text; `shown` is how errors name the file."""
     shown = shown or str(path)

@@ -1,8 +1,7 @@
 """Executing chapters: each once for both languages, from the cache where nothing it depends on has changed.
 
-The work is done by nbconvert's own `ExecutePreprocessor`. `CachedExecutePreprocessor` is what mkdocs-jupyter finds in
-its place (through an nbconvert configuration file), so that a page asks the cache first. `Executor.run` executes
-stale chapters side by side beforehand.
+`Executor.run` executes stale chapters side by side; afterwards mkdocs-jupyter asks for the same results (kernels.py).
+What drives kernels is imported where something is executed: an unchanged rebuild does without.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import logging
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,19 +22,19 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from common.site import keys
 from common.site.chapter import Cell, Chapter, notebook
 from common.site.store import Entry, Store
 from common.site.warm import WarmParent
 
-import nbformat
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
-from jupyter_core.utils import ensure_event_loop, run_sync
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-from nbconvert.preprocessors import ExecutePreprocessor
+if TYPE_CHECKING:
+    from common.site.kernels import Runner
+
+    import nbformat
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient.exceptions import CellExecutionError
 
 BILINGUAL = "application/vnd.pt2e.bilingual+json"
 ONE_THREAD = (
@@ -48,7 +46,6 @@ ONE_THREAD = (
 )
 SHOWN_VERSIONS = ("torch", "torchao", "executorch", "onnxruntime", "onnx", "matplotlib", "numpy")
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FRAME = re.compile(r"Cell In\s?\[(\d+)\], line (\d+)")
 log = logging.getLogger("mkdocs.plugins.pt2e")
 
@@ -96,8 +93,10 @@ class Executor:
         self.warm = warm
         self.executed_cells = 0
         self._cpu_class, self._machine = cpu_class or (lambda: platform.machine()), machine or (lambda: {})
+        self.failed: dict[tuple, Failure] = {}  # what failed is not tried again while it stays as it is
         self._warm_parent: WarmParent | None = None
-        self._running: set[_Runner] = set()
+        self._cold_starts = 0
+        self._running: set[Runner] = set()
         self._counting = threading.Lock()
 
     def parts(self, chapter: Chapter) -> keys.Parts:
@@ -131,9 +130,10 @@ class Executor:
         chapters = list(chapters)
         order = {self.shown(chapter): index for index, chapter in enumerate(chapters)}
         stale = [chapter for chapter in chapters if self.cached(chapter) is None]
-        failures = []
+        failures = [self.failed[attempt] for chapter in stale if (attempt := self._attempt(chapter)) in self.failed]
+        stale = [chapter for chapter in stale if self._attempt(chapter) not in self.failed]
         if not stale:
-            return []
+            return failures
         stale.sort(key=self._expected_seconds, reverse=True)
         with self._kernels(stale):
             for group, workers in (
@@ -162,9 +162,14 @@ class Executor:
             self.entry(chapter)
         except ChapterFailed as failed:
             report("failed", chapter, time.monotonic() - began)
+            self.failed[self._attempt(chapter)] = failed.failure
             return failed.failure
         report("done", chapter, time.monotonic() - began)
         return None
+
+    def _attempt(self, chapter: Chapter) -> tuple:
+        """What a failure depends on, its line included."""
+        return chapter.name, self.parts(chapter).key, chapter.time_limit, tuple(c.line for c in chapter.code_cells)
 
     def _expected_seconds(self, chapter: Chapter) -> float:
         known = self.store.newest(chapter.name)
@@ -172,8 +177,13 @@ class Executor:
 
     @contextlib.contextmanager
     def _kernels(self, chapters: list[Chapter]):
-        """While open, kernels are forked from a parent that has imported what these chapters import."""
-        if not self.warm:
+        """While open, kernels are forked from a parent that has imported what these chapters import.
+
+        The parent imports on one core; on the others the first chapters start cold meanwhile. Where that is all of them
+        there is no parent.
+        """
+        self._cold_starts = self.workers - 1
+        if not self.warm or len(chapters) <= max(1, self._cold_starts):
             yield
             return
         with tempfile.TemporaryDirectory(prefix="pt2e-") as folder:
@@ -222,12 +232,14 @@ class Executor:
         }
 
     def _execute(self, chapter: Chapter, parts: keys.Parts) -> Entry:
+        from common.site.kernels import CellExecutionError, CellTimeoutError, DeadKernelError, Runner, ensure_event_loop
+
         book = notebook(chapter, "en")
         with tempfile.TemporaryDirectory(prefix="pt2e-") as folder:
             printed = Path(folder, "kernel.txt")
             work = Path(folder, "work")
             work.mkdir()
-            runner = _Runner(
+            runner = Runner(
                 manager=self._manager(folder),
                 # What the user's own IPython runs or shows at start is not part of a chapter.
                 environment=self._environment() | {"IPYTHONDIR": str(Path(folder, "ipython"))},
@@ -263,13 +275,17 @@ class Executor:
         return Entry(chapter.name, parts.key, parts.parts, outputs, round(runner.seconds(), 1), self._provenance(parts))
 
     def _manager(self, folder: str) -> AsyncKernelManager:
-        warm = self._warm_parent
+        from common.site.kernels import Manager
+
+        with self._counting:
+            self._cold_starts -= 1
+            warm = self._warm_parent if self._cold_starts < 0 else None
         command = (
             warm.kernel_command()
             if warm and warm.alive()
             else [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         )
-        manager = _Manager(transport="ipc", ip=str(Path(folder, "k")), connection_file=str(Path(folder, "k.json")))
+        manager = Manager(transport="ipc", ip=str(Path(folder, "k")), connection_file=str(Path(folder, "k.json")))
         manager.command = command
         return manager
 
@@ -283,6 +299,8 @@ class Executor:
         return Failure(self.shown(chapter), cell.line + offset, reason, excerpt + (f"\n{detail}" if detail else ""))
 
     def _cell_failure(self, chapter: Chapter, book: nbformat.NotebookNode, error: CellExecutionError) -> Failure:
+        from common.site.kernels import failed_cell
+
         ordinal, traceback = failed_cell(book)
         frames = [(int(count), int(line)) for count, line in _FRAME.findall(traceback)]
         own = [line for count, line in frames if count == ordinal + 1]
@@ -300,115 +318,6 @@ class Executor:
             "threads": 1,
             **self._machine(),
         }
-
-
-class _Manager(AsyncKernelManager):
-    """A kernel manager that runs the given command, whatever kernels are registered on the machine."""
-
-    command: ClassVar[list[str]] = []
-
-    @property
-    def kernel_spec(self) -> KernelSpec:
-        return KernelSpec(argv=self.command, display_name="Python 3", language="python")
-
-
-class _Runner(ExecutePreprocessor):
-    """nbconvert's executor with our kernel, one time limit for the whole chapter, and its place remembered."""
-
-    def __init__(
-        self, manager: AsyncKernelManager, environment: dict[str, str], printed: Path, time_limit: int
-    ) -> None:
-        super().__init__(
-            allow_errors=False,
-            timeout_func=self._remaining,
-            startup_timeout=120,
-            iopub_timeout=60,  # a busy machine; outputs that come later would be lost
-            raise_on_iopub_timeout=True,
-        )
-        self.extra_arguments = [
-            "--HistoryManager.hist_file=:memory:",
-            "--InteractiveShell.xmode=Plain",
-            "--InteractiveShell.automagic=False",  # `pwd` is a name like any other
-        ]
-        self._kernel_manager, self._environment, self._printed = manager, environment, printed
-        self._time_limit, self._began = time_limit, 0.0
-        self.cell, self.executed, self._process, self._killed = 0, 0, None, False
-
-    def preprocess(self, nb: nbformat.NotebookNode, resources: dict, km: None = None) -> tuple:
-        """Execute the notebook in place."""
-        return super().preprocess(nb, resources, km=None)  # None: the kernel is ours to end
-
-    def create_kernel_manager(self) -> AsyncKernelManager:
-        self.km = self._kernel_manager
-        self.km.client_class = "jupyter_client.asynchronous.AsyncKernelClient"
-        return self.km
-
-    def preprocess_cell(self, cell: nbformat.NotebookNode, resources: dict, index: int) -> tuple:
-        if cell.cell_type == "code":
-            self.cell = cell.metadata["pt2e"]["ordinal"]
-            self._began = self._began or time.monotonic()
-            self.executed += 1
-        return super().preprocess_cell(cell, resources, index)
-
-    async def async_start_new_kernel(self, **kwargs: Any) -> None:
-        with self._printed.open("w") as output:
-            await super().async_start_new_kernel(env=self._environment, stdout=output, stderr=output, **kwargs)
-        self._process = getattr(self.km.provisioner, "process", None)
-        if self._killed:
-            self.kill()
-
-    start_new_kernel = run_sync(async_start_new_kernel)
-
-    def _remaining(self, _cell: nbformat.NotebookNode) -> float:
-        return max(0.01, self._time_limit - self.seconds())  # 0 would mean without limit
-
-    def seconds(self) -> float:
-        """How long the cells have been running; what comes before them, the kernel's start, isn't the chapter's."""
-        return time.monotonic() - self._began if self._began else 0.0
-
-    def kill(self) -> None:
-        """End the kernel, now or as soon as it has started."""
-        self._killed = True
-        if self._process:
-            self._process.kill()
-
-    def death(self) -> str:
-        """How the kernel process ended, in words."""
-        status = self._process.poll() if self._process else None
-        if status is None:
-            return "it stopped answering"
-        if status < 0:
-            return f"signal {signal.Signals(-status).name}"
-        return f"exit status {status}"
-
-
-class CachedExecutePreprocessor(ExecutePreprocessor):
-    """What nbconvert runs when mkdocs-jupyter converts a chapter: the cached result, or an execution now."""
-
-    def preprocess(self, nb: nbformat.NotebookNode, resources: dict, km: None = None) -> tuple:
-        """Fill in the outputs. Raises ChapterFailed where the chapter can't be executed."""
-        told = nb.metadata.get("pt2e")
-        if told is None or active is None:
-            return super().preprocess(nb, resources, km)
-        entry = active[1](told["chapter"])
-        code = [cell for cell in nb.cells if cell.cell_type == "code"]
-        for count, (cell, outputs) in enumerate(zip(code, entry.outputs, strict=True), 1):
-            cell.execution_count = count
-            cell.outputs = [nbformat.from_dict(output) for output in outputs]
-        return nb, resources
-
-
-# What answers CachedExecutePreprocessor: nbconvert makes preprocessors itself, from nothing but its configuration.
-active: tuple[Executor, Callable[[str], Entry]] | None = None
-
-
-def failed_cell(book: nbformat.NotebookNode) -> tuple[int, str]:
-    """Ordinal and plain traceback of the code cell that raised."""
-    for cell in book.cells:
-        for output in cell.get("outputs", []):
-            if output.output_type == "error":
-                return cell.metadata["pt2e"]["ordinal"], _ANSI.sub("", "\n".join(output.traceback))
-    return 0, ""
 
 
 def output_fault(outputs: list[dict[str, Any]], root: Path) -> tuple[str, str] | None:

@@ -95,14 +95,13 @@ def _entry(term: Term, language: str) -> str:
     zh = language == "zh"
     heading = f"{term.zh}（{term.en}）" if zh and term.zh != term.en else term.en
     definition = term.zh_definition if zh else term.en_definition
-    facts = []
+    facts = [f"教這個詞的頁面：[{term.label}]({term.page})" if zh else f"Taught in [{term.label}]({term.page})"]
     if not zh and term.zh != term.en:
         facts.append(f"Chinese: {term.zh}")
-    facts.append(f"教這個詞的頁面：[{term.label}]({term.page})" if zh else f"Taught in [{term.label}]({term.page})")
     also = [word for word in term.also if zh or not _HAN.search(word)]
     if also:
         facts.append(("也有人寫：" if zh else "Also written: ") + ("、" if zh else ", ").join(also))
-    note = ("；" if zh else "; ").join(facts)
+    note = "；".join(facts) if zh else ". ".join(facts) + "."
     return f"## {heading}\n\n{definition}\n\n{note}\n{{ .glossary-note }}\n"
 
 

@@ -15,29 +15,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from common import env
-from common.site import executor, render
+from common.site import executor
 from common.site.chapter import Chapter, ChapterError, heading_ids
 from common.site.checks import Fault, site_faults
 from common.site.compiled import TemplateCache
 from common.site.executor import ChapterFailed, Executor, Failure
 from common.site.glossary import TermTable, glossary_markdown, load_terms
 from common.site.languages import EN, LANGUAGES, ZH, Language
+from common.site.later import import_later
 from common.site.machine import machine_markdown
 from common.site.markdown import CourseMarkdown, MarkdownError, PageState
 from common.site.outline import Section, address, read_chapters, read_outline
 from common.site.pages import PageCache, surroundings
 from common.site.progress import progress
-from common.site.reader import ChapterReader
 from common.site.search import RenderedPage, search_index
 from common.site.staging import Staging
 from common.site.store import write_atomically
 
-import mkdocs_jupyter.config
-import mkdocs_jupyter.nbconvert2
 from jinja2 import Environment
 from lxml import html as lxml_html
 from mkdocs.commands.build import build
@@ -52,7 +50,12 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import CountHandler, get_relative_url
 
 HERE = Path(__file__).parent
+import_later("mkdocs_jupyter.convert")  # works where mkdocs.yml lists this plugin first
 log = logging.getLogger("mkdocs.plugins.pt2e")
+
+
+if TYPE_CHECKING:
+    from common.site.render import Fragments
 
 
 class English(Config):
@@ -148,6 +151,7 @@ class CoursePlugin(BasePlugin[Options]):
         self.staging: Staging | None = None
         self.markdown = CourseMarkdown()
         self.warnings = CountHandler()
+        self.failed: dict[tuple, Failure] = {}  # under `serve`, from one build to the next
         self.sources: dict[str, Source] = {}  # by the page's path below the site's folder
 
     # ------------------------------------------------------------------ events, in MkDocs' order
@@ -162,6 +166,7 @@ class CoursePlugin(BasePlugin[Options]):
         if self.language is ZH:
             try:
                 self.course = Course(Path(config.config_file_path).parent, self.config)
+                check_twins(self.course.root, Path(config.docs_dir), self.course.root / self.config.english.docs_dir)
                 self.staging = Staging(Path(config.site_dir))
             except (ChapterError, ValueError, OSError) as error:
                 raise PluginError(str(error)) from error
@@ -169,6 +174,7 @@ class CoursePlugin(BasePlugin[Options]):
             self.sources = {}
             if self.serving:
                 lenient(config)
+                self.course.executor.failed = self.failed
             self.warnings = CountHandler(level=logging.WARNING)
             logging.getLogger("mkdocs").addHandler(self.warnings)
         assert self.course
@@ -178,7 +184,7 @@ class CoursePlugin(BasePlugin[Options]):
         return config
 
     def on_pre_build(self, config: MkDocsConfig) -> None:
-        """Execute stale chapters; have mkdocs-jupyter read and convert with ours."""
+        """Execute stale chapters."""
         assert self.course
         if self.language is ZH:
             try:
@@ -188,12 +194,6 @@ class CoursePlugin(BasePlugin[Options]):
             except KeyboardInterrupt:
                 self.on_build_error(KeyboardInterrupt())
                 raise
-        os.environ["JUPYTER_CONFIG_PATH"] = str(HERE / "nbconvert")
-        mkdocs_jupyter.config.settings.templates_dir = str(HERE / "templates")
-        mkdocs_jupyter.nbconvert2.jupytext = ChapterReader(
-            self.course.by_name, self.course.chapters_folder, self.language
-        )
-        executor.active = (self.course.executor, self.course.entry)
 
     @event_priority(-50)
     def on_files(self, files: Files, config: MkDocsConfig) -> Files:
@@ -297,7 +297,7 @@ class CoursePlugin(BasePlugin[Options]):
             site_url=f"{(config.site_url or '/').rstrip('/')}/{EN.folder}",
             site_name=self.config.english.site_name,
             site_description=self.config.english.site_description,
-            strict=config.strict,
+            strict=False,  # its warnings are counted with the Chinese ones
         )
         assert english.plugins["pt2e"] is self  # MkDocs keeps one instance of a plugin that has on_startup
         self.language = EN
@@ -313,7 +313,7 @@ class CoursePlugin(BasePlugin[Options]):
     def _source_of(self, file: File) -> Source:
         assert self.course
         if isinstance(file, ChapterFile):
-            cells = [cell for cell in file.chapter.in_language(self.language.code) if cell.kind == "markdown"]
+            cells = file.chapter.in_language(self.language.code)
             lines = [line for cell in cells for line in enumerate(cell.source.splitlines(), cell.line)]
             return Source(self._source(file.chapter), tuple(lines))
         path = Path(file.abs_src_path or "")
@@ -356,22 +356,37 @@ class CoursePlugin(BasePlugin[Options]):
             self.pages.render(page, files, key, lambda: fresh(config, files))
 
         def fresh(config: MkDocsConfig, files: Files) -> None:
-            render.fragments = render.Fragments()
+            fragments = self._conversion()
             convert(config, files)
             page.markdown = page.content
             Page.render(page, config, files)
             page.title = page._title_from_render  # type: ignore[assignment]
-            page.content = render.fragments.restore(page.content or "")
+            page.content = fragments.restore(page.content or "")
 
         return rendered
+
+    def _conversion(self) -> Fragments:
+        """Have mkdocs-jupyter read and convert the next chapter with ours; returns what keeps its finished HTML."""
+        from common.site import kernels, render
+        from common.site.reader import ChapterReader
+
+        import mkdocs_jupyter.config
+        import mkdocs_jupyter.nbconvert2
+
+        assert self.course
+        os.environ["JUPYTER_CONFIG_PATH"] = str(HERE / "nbconvert")
+        mkdocs_jupyter.config.settings.templates_dir = str(HERE / "templates")
+        reader = ChapterReader(self.course.by_name, self.course.chapters_folder, self.language)
+        mkdocs_jupyter.nbconvert2.jupytext = reader
+        kernels.entry_of = self.course.entry
+        render.fragments = render.Fragments()
+        return render.fragments
 
     def _english_twin(self, page: Page, markdown: str) -> str:
         if self.language is EN:
             return markdown
         assert self.course
         twin = self.course.root / self.config.english.docs_dir / page.file.src_uri
-        if not twin.is_file():
-            raise PluginError(f"{page.file.src_uri} has no English twin {twin.relative_to(self.course.root)}")
         return twin.read_text(encoding="utf-8")
 
     def _filled(self, markdown: str, language: Language) -> str:
@@ -412,6 +427,16 @@ class CoursePlugin(BasePlugin[Options]):
             site_commit=self.course.commit,
             search_index=get_relative_url("search/index.json", page.url),
         )
+
+
+def check_twins(root: Path, chinese: Path, english: Path) -> None:
+    """Every ordinary page has its twin. Raises ValueError naming the page and what to write."""
+    for docs, others, name in ((chinese, english, "English"), (english, chinese, "Chinese")):
+        for page in sorted(docs.rglob("*.md")):
+            twin = others / page.relative_to(docs)
+            if not twin.is_file():
+                shown, missing = (path.relative_to(root).as_posix() for path in (page, twin))
+                raise ValueError(f"{shown}: no {name} twin; write {missing}")
 
 
 def lenient(config: MkDocsConfig) -> None:

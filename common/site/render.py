@@ -29,8 +29,8 @@ from traitlets import Bool
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARK = re.compile(r"<div data-pt2e-part=\"(\d+)\"></div>")
 WORDS = {
-    "zh": {"setup": "準備", "plot": "畫圖的程式", "solution": "解答"},
-    "en": {"setup": "Setup", "plot": "Plot code", "solution": "Solution"},
+    "zh": {"setup": "準備", "plot": "程式", "solution": "解答"},
+    "en": {"setup": "Setup", "plot": "Code", "solution": "Solution"},
 }
 
 

@@ -154,8 +154,8 @@ def _become_kernel(message: dict, descriptors: list[int], inherited: list[socket
     os.chdir(message["cwd"])
     os.environ.clear()
     os.environ.update(message["environment"])
-    os.environ["JPY_PARENT_PID"] = str(os.getppid())  # ipykernel ends when its parent does
-    sys.argv = ["ipykernel_launcher", *message["arguments"]]
+    # ipykernel ends when its parent does; it read JPY_PARENT_PID when the parent imported it
+    sys.argv = ["ipykernel_launcher", *message["arguments"], f"--IPKernelApp.parent_handle={os.getppid()}"]
     _fresh_randomness()
     from ipykernel.kernelapp import launch_new_instance
 
@@ -191,6 +191,8 @@ def _fresh_randomness() -> None:
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()
 
 
 def _reap(kernels: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:

@@ -1,4 +1,4 @@
-"""A miniature course: the real configuration, theme and plugin, chapters of a few lines, and a helper package of its own.
+"""A miniature course: the real configuration, theme and plugin, short chapters, and a helper package of its own.
 
 How often something ran is told by what cells did: each appends a line to a file outside the project.
 """
@@ -6,7 +6,6 @@ How often something ran is told by what cells did: each appends a line to a file
 import contextlib
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -107,6 +106,7 @@ class Project:
         self.root = root
         self.executions = root.with_name(root.name + ".executions")
         self.chapters, self.site = root / "chapters", root / "site"
+        self.path = ""  # a folder that the build finds modules in
 
     def write(self, name: str, text: str) -> pathlib.Path:
         """Write a file of the project."""
@@ -137,7 +137,7 @@ class Project:
     @property
     def environment(self) -> dict[str, str]:
         """What processes of this project see."""
-        path = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+        path = [self.path, str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PT2E_", "JUPYTER_"))}
         return kept | {
             EXECUTIONS: str(self.executions),
@@ -177,7 +177,7 @@ class Project:
         return sorted(path.name for path in self.root.glob(".site.*") if path.name != ".site.lock")
 
     def processes(self) -> list[str]:
-        """Command lines of running processes that have this project's environment: kernels, their stand-ins and children."""
+        """Command lines of running processes with this project's environment: also kernels and their children."""
         found = []
         mark = f"{EXECUTIONS}={self.executions}".encode()
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
@@ -221,8 +221,8 @@ def configuration(site_url: str = "https://example.org/repo/") -> str:
     return text
 
 
-def make_project(root: pathlib.Path, chapters: dict[str, str] | None = None) -> Project:
-    """A course of two folders with a page each, or with `chapters` in place of these."""
+def make_project(root: pathlib.Path, chapters: dict[str, str]) -> Project:
+    """A course of these chapters, given by their paths without `.py`; none has been built or executed."""
     project = Project(root)
     project.write("mkdocs.yml", configuration())
     for name, text in HELPERS.items():
@@ -230,30 +230,143 @@ def make_project(root: pathlib.Path, chapters: dict[str, str] | None = None) -> 
     project.write("chapters/outline.toml", OUTLINE)
     project.write("docs/zh/index.md", "# 首頁\n\n看[第一章](m01_first/0_overview.py)。\n")
     project.write("docs/en/index.md", "# Home\n\nSee [chapter one](m01_first/0_overview.py).\n")
-    for name, text in (CHAPTERS if chapters is None else chapters).items():
+    for name, text in chapters.items():
         project.write(f"chapters/{name}.py", text)
     return project
 
 
+RAN = "from minihelp.runs import ran"
+# It has what pages can have: links of every kind, folds, outputs in two languages, figures, formulas, a promised page.
+OVERVIEW = (
+    page(
+        "Overview",
+        """\
+        # %% [markdown] lang="zh"
+        # ## 為什麼
+        #
+        # 見[第一頁](1_alpha.py#same)、[第二章](../m02_second/0_overview.py)、[還沒寫的](3_planned.py#part)、
+        # [首頁](../index.md)。
+        # 一行寫不下
+        # 就換行。
+        #
+        # $$ q = \\mathrm{round}(x / s) \\tag{1} $$
+        #
+        # !!! note "註"
+        #     提醒。
+
+        # %% [markdown] lang="en"
+        # ## Why `it` matters
+        #
+        # See [page one](1_alpha.py#same), [chapter two](../m02_second/0_overview.py), [to come](3_planned.py#part),
+        # and [home](../index.md).
+        #
+        # $$ q = \\mathrm{round}(x / s) \\tag{1} $$
+        #
+        # !!! note "Note"
+        #     A reminder.
+
+        # %% tags=["setup"]
+        # ls -la is a comment
+        import time
+
+        from minihelp.runs import ran
+
+        ran("overview")
+        print(f"at {time.time_ns()}", "1 < 2 & 3")
+        """,
+    )
+    + code(
+        "from IPython.display import display",
+        "",
+        'svg = \'<svg role="img" aria-label="{}"><path id="p"/><use href="#p"/></svg>\'',
+        "for count in range(2):",
+        "    bundle = {",
+        "        language: {'text/html': f'<figure>{svg.format(word)}<figcaption>{word}{count}</figcaption></figure>'}",
+        "        for language, word in (('zh', '圖'), ('en', 'figure'))",
+        "    }",
+        '    display({"application/vnd.pt2e.bilingual+json": bundle, "text/plain": "fallback"}, raw=True)',
+        "says = {'zh': {'text/markdown': '**得到** $y$'}, 'en': {'text/markdown': '**got** $y$'}}",
+        'display({"application/vnd.pt2e.bilingual+json": says, "text/plain": "fallback"}, raw=True)',
+        options='tags=["plot"]',
+    )
+    + """\
+# %% [markdown] lang="zh"
+# ## 練習
+#
+# 做做看。
+
+# %% [markdown] lang="en"
+# ## Exercise
+#
+# Try it.
+
+# %% [markdown] lang="zh" tags=["solution"]
+# 答案如下。
+
+# %% [markdown] lang="en" tags=["solution"]
+# This is it.
+
+# %% tags=["solution"]
+print("forty", "two")
+
+# %% [markdown]
+# $a_1$
+"""
+)
+ALPHA = page(
+    "Alpha",
+    """\
+    # %% [markdown] lang="zh"
+    # ## 一樣
+    #
+    # 甲句。
+    #
+    # ## 一樣
+    #
+    # ### 一樣
+
+    # %% [markdown] lang="en"
+    # ## Same
+    #
+    # Alpha sentence.
+    #
+    # ## Same
+    #
+    # ### Same
+
+    # %%
+    from minihelp import alpha
+    from minihelp.runs import ran
+
+    ran("alpha")
+    print("alpha gives", alpha.value())
+    """,
+)
+BETA = page("Beta", code(RAN, "from minihelp import beta", "", 'ran("beta")', 'print("beta gives", beta.VALUE)'))
+SECOND = page(
+    "Second",
+    code(RAN, "from minihelp import beta", "", 'ran("second")', 'print("second gives", beta.VALUE)')
+    + code('print("no helper here")'),
+).replace('lang="zh"', 'lang="zh" measures=true', 1)
 CHAPTERS = {
-    "m01_first/0_overview": page("Overview", code("from minihelp.runs import ran", "", 'ran("overview")')),
-    "m01_first/1_alpha": page(
-        "Alpha",
-        code("from minihelp.runs import ran", "from minihelp import alpha", "", 'ran("alpha")', "print(alpha.value())"),
-    ),
-    "m02_second/0_overview": page(
-        "Second",
-        code("from minihelp.beta import VALUE", "from minihelp.runs import ran", "", 'ran("second")', "print(VALUE)"),
-    ),
+    "m01_first/0_overview": OVERVIEW,
+    "m01_first/1_alpha": ALPHA,
+    "m01_first/2_beta": BETA,
+    "m02_second/0_overview": SECOND,
 }
+PAGES = ("", "about/", "m01/", "m01/1-alpha/", "m01/2-beta/", "m02/")
+EXECUTED = ["alpha", "beta", "overview", "second"]
 
 
-def stop(process: subprocess.Popen, how: signal.Signals = signal.SIGINT, seconds: float = 20) -> str:
-    """Signal a process, wait until it ends, return what it printed."""
-    process.send_signal(how)
-    try:
-        output, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail(f"it didn't end within {seconds} s of {how.name}")
-    return output
+def make_course(root: pathlib.Path) -> Project:
+    """The miniature course with two ordinary pages and a picture."""
+    project = make_project(root, CHAPTERS)
+    project.write(
+        "docs/zh/about.md", "# 關於\n\n## 緣起\n\n看[練習](m01_first/0_overview.py#exercise)。\n\n![圖](dot.svg)\n"
+    )
+    project.write(
+        "docs/en/about.md", "# About\n\n## Why\n\nSee [this](m01_first/0_overview.py#exercise).\n\n![Dot](dot.svg)\n"
+    )
+    for language in ("zh", "en"):
+        project.write(f"docs/{language}/dot.svg", '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>')
+    return project

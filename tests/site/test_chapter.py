@@ -57,7 +57,7 @@ def lines(*these: str) -> str:
     return "\n".join(these) + "\n"
 
 
-# ---------------------------------------------------------------------------------------------------- what is read
+# --- what is read
 
 COMMENTS = [
     "# ls -la 是註解",
@@ -205,7 +205,7 @@ def test_a_byte_order_mark_is_not_text(tmp_path):
     assert read_chapter(path).cells == parse(HEAD).cells
 
 
-# ---------------------------------------------------------------------------------------------------- what is refused
+# --- what is refused
 
 # (what follows HEAD, line counted from there, words that the message has: what is wrong, what to do)
 REFUSED = {
@@ -322,7 +322,7 @@ def test_a_chapter_begins_with_its_title(text, line, word):
     assert (error.line, word in error.message) == (line, True), str(error)
 
 
-# ---------------------------------------------------------------------------------------------------- headings, anchors
+# --- headings, anchors
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_both_languages_have_the_anchors_of_the_english_headings():
     assert parse(WHOLE).heading_ids() == ["m01-first", "a-section"]
 
 
-# ---------------------------------------------------------------------------------------------------- notebooks
+# --- notebooks
 
 
 def test_a_notebook_is_valid_and_the_same_each_time():
@@ -381,7 +381,7 @@ def test_code_cells_of_a_notebook_know_their_line_and_number():
     assert told == [{"line": cell.line, "ordinal": n} for n, cell in enumerate(chapter.code_cells)]
 
 
-# ---------------------------------------------------------------------------------------------------- anything at all
+# --- anything at all
 
 SCRAPS = [
     *("# %%", "#%%", "# %%%", "# %% [markdown]", ZH, EN, '# %% tags=["setup"]', '# %% tags="setup"', "# %% tags=[1]"),

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 
-import pytest
 from common.site import executor as executor_module
 from common.site.chapter import Chapter
 from common.site.executor import BILINGUAL, Executor, Failure, machine_paths, output_fault
 from common.site.outline import read_chapters, read_outline
+
+import pytest
 from miniature import EXECUTIONS, Project, code, eventually, make_project, page
 
 RAN = "from minihelp.runs import ran\n"
@@ -27,10 +28,14 @@ def course(root: pathlib.Path, bodies: dict[str, str], settings: dict[str, str] 
     chapters = {}
     for name, body in bodies.items():
         setting = (settings or {}).get(name, "")
-        chapters[f"m01_first/{name}"] = page(name, textwrap.dedent(body)).replace('lang="zh"', f'lang="zh" {setting}', 1)
+        chapters[f"m01_first/{name}"] = page(name, textwrap.dedent(body)).replace(
+            'lang="zh"', f'lang="zh" {setting}', 1
+        )
     project = make_project(root, chapters)
     names = ", ".join(f'"{name}"' for name in bodies)
-    project.write("chapters/outline.toml", f'[[chapter]]\nfolder = "m01_first"\nzh = "甲"\nen = "A"\npages = [{names}]\n')
+    project.write(
+        "chapters/outline.toml", f'[[chapter]]\nfolder = "m01_first"\nzh = "甲"\nen = "A"\npages = [{names}]\n'
+    )
     return project
 
 
@@ -61,13 +66,15 @@ def executions(project: Project) -> Project:
     return project
 
 
-# ---------------------------------------------------------------------------------------------------- chapters that fail
+# --- chapters that fail
 
 # name: (code cells, the line within them that is named, what the reason says)
 FAULTS = {
     "raises": (code("x = 1", "", "x.nothing"), 4, "AttributeError: 'int' object has no attribute 'nothing'"),
     "raises_below": (
-        code(RAN + "ran('before')") + code("def f():", "    raise ValueError('boom')", "", "f()") + code("ran('after')"),
+        code(RAN + "ran('before')")
+        + code("def f():", "    raise ValueError('boom')", "", "f()")
+        + code("ran('after')"),
         *(6, "ValueError: boom"),
     ),
     "raises_above": (code("def f():", "    raise ValueError('boom')") + code("x = 1", "f()"), 7, "ValueError: boom"),
@@ -154,7 +161,9 @@ def test_a_failure_shows_the_cells_source_with_its_line_numbers(failed, name):
 
 def test_a_raising_chapter_shows_the_traceback_without_colours(failed):
     _, _, failures = failed
-    assert "Traceback" in failures["raises_in_a_helper"].detail and "return 1 / 0" in failures["raises_in_a_helper"].detail
+    assert (
+        "Traceback" in failures["raises_in_a_helper"].detail and "return 1 / 0" in failures["raises_in_a_helper"].detail
+    )
     assert not [name for name, failure in failures.items() if "\x1b" in str(failure)]
 
 
@@ -193,7 +202,7 @@ def _bytes(path: pathlib.Path) -> bytes:
         return b""
 
 
-# ---------------------------------------------------------------------------------------------------- chapters that run
+# --- chapters that run
 
 SOUND_CELLS = {
     "where_it_runs": """\
@@ -254,7 +263,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Project, E
         (startup / "mine.py").write_text("from_the_users_startup = 1\nprint('hello')\n")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("IPYTHONDIR", str(root.with_name("ipython")))
-            runner = executor(project, warm=warm, machine=lambda: {"cpu": "a CPU"})
+            runner = executor(project, workers=1, warm=warm, machine=lambda: {"cpu": "a CPU"})
             assert [str(failure) for failure in runner.run(read(project).values())] == []
         done[warm] = project, runner
     return done
@@ -329,7 +338,7 @@ def test_versions_of_libraries_are_those_installed():
     assert executor_module.installed("no-such-distribution") is None
 
 
-# ---------------------------------------------------------------------------------------------------- side by side
+# --- side by side
 
 
 def test_chapters_run_side_by_side_and_those_that_measure_alone_afterwards(tmp_path):
@@ -424,7 +433,7 @@ def test_text_without_code_needs_no_kernel(tmp_path):
     assert time.monotonic() - began < 30
 
 
-# ---------------------------------------------------------------------------------------------------- outputs by themselves
+# --- outputs by themselves
 
 ROOT = pathlib.Path("/srv/clone")
 
@@ -449,7 +458,9 @@ def test_ordinary_outputs_have_no_fault(output):
     assert output_fault([output], ROOT) is None
 
 
-@pytest.mark.parametrize("path", ["/srv/clone/common/env.py", "/tmp/x.pte", "/home/me/model.pt", "/Users/me/x", "/root/x"])
+@pytest.mark.parametrize(
+    "path", ["/srv/clone/common/env.py", "/tmp/x.pte", "/home/me/model.pt", "/Users/me/x", "/root/x"]
+)
 @pytest.mark.parametrize(
     "make",
     [

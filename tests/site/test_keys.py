@@ -9,10 +9,11 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-import pytest
 from common.site import keys
 from common.site.chapter import ChapterError
 from common.site.executor import Executor
+
+import pytest
 from miniature import TITLE, code, parsed
 
 PACKAGES = ("helpers",)
@@ -65,7 +66,7 @@ def changed(root: pathlib.Path, before: dict[str, str], body: str = USES_ALL) ->
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
-# ---------------------------------------------------------------------------------------------------- the chapter
+# --- the chapter
 
 TEXT = '# %% [markdown] lang="zh"\n# ## 節\n\n# %% [markdown] lang="en"\n# ## Section\n\n'
 
@@ -106,7 +107,7 @@ def test_the_order_of_cells_is_in_the_key(helpers):
     assert parts(helpers, one + two)["code"] != parts(helpers, two + one)["code"]
 
 
-# ---------------------------------------------------------------------------------------------------- its helpers
+# --- its helpers
 
 DEPENDED_ON = [
     pytest.param("__init__", "NEW = 1\n", id="the package itself"),
@@ -172,7 +173,7 @@ def test_a_helper_that_is_no_python_is_named_with_its_line(helpers):
     assert str(caught.value).startswith("helpers/upper.py:2: ")
 
 
-# ---------------------------------------------------------------------------------------------------- its libraries
+# --- its libraries
 
 
 def install(folder: pathlib.Path, name: str, version: str, *requires: str) -> None:
@@ -185,7 +186,12 @@ def install(folder: pathlib.Path, name: str, version: str, *requires: str) -> No
         old.rmdir()
     info = folder / f"{module}-{version}.dist-info"
     info.mkdir()
-    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {r}" for r in requires)]
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {name}",
+        f"Version: {version}",
+        *(f"Requires-Dist: {r}" for r in requires),
+    ]
     (info / "METADATA").write_text("\n".join(lines) + "\n")
     (info / "RECORD").write_text(f"{module}.py,,\n{info.name}/METADATA,,\n")
     forget()
@@ -203,10 +209,12 @@ def libraries(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     folder = tmp_path / "site-packages"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
-    # Which distribution a module belongs to is asked of this folder alone: going through all that is installed takes a second.
+    # Which distribution a module belongs to is asked of this folder alone: all that is installed takes a second.
     found = functools.partial(importlib.metadata.Distribution.discover, path=[str(folder)])
     monkeypatch.setattr(importlib.metadata, "distributions", found)
-    install(folder, "mini-direct", "1.0", "mini-needed>=0", 'mini-extra; extra == "more"', 'mini-old; python_version < "3"')
+    install(
+        folder, "mini-direct", "1.0", "mini-needed>=0", 'mini-extra; extra == "more"', 'mini-old; python_version < "3"'
+    )
     for name in ("mini-needed", "mini-extra", "mini-old", "mini-other", "mini-helped"):
         install(folder, name, "1.0")
     yield folder
@@ -244,7 +252,7 @@ def test_a_library_that_is_not_installed_and_the_standard_library_have_no_versio
     assert not [name for name in parts(helpers, code("import math, no_such_module")) if name.startswith("version")]
 
 
-# ---------------------------------------------------------------------------------------------------- the machine
+# --- the machine
 
 
 def test_python_is_in_the_key(helpers, monkeypatch):

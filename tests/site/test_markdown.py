@@ -1,13 +1,13 @@
 """The site's Markdown with the course's own settings: anchors, formulas, links to come, Chinese lines."""
 
-import pytest
 from common.site.chapter import heading_ids
 from common.site.markdown import CourseMarkdown, MarkdownError, PageState, mathml_of
 from common.site.render import Fragments
+
+import pytest
 from lxml import etree, html
 from markdown import Markdown
 from miniature import REPOSITORY
-
 from mkdocs.config.base import load_config
 
 PAGE = "m01_first/0_overview.py"
@@ -41,7 +41,7 @@ def contents(tokens: list[dict]) -> list[str]:
     return [name for token in tokens for name in (token["id"], *contents(token["children"]))]
 
 
-# ---------------------------------------------------------------------------------------------------- anchors
+# --- anchors
 
 ENGLISH = "# Title\n\n## Use of `MinMaxObserver`\n\n### Same\n\n### Same\n\n## Last { #own }\n"
 CHINESE = "# 標題\n\n## `MinMaxObserver` 的用法\n\n### 一樣\n\n### 一樣\n\n## 最後 { #other }\n"
@@ -70,7 +70,7 @@ def test_headings_that_the_source_does_not_show_do_not_shift_the_others(render, 
     assert tree.xpath("//h2[last()]/@id") == ["last"]
 
 
-# ---------------------------------------------------------------------------------------------------- formulas
+# --- formulas
 
 
 def formulas(tree: html.HtmlElement) -> list[html.HtmlElement]:
@@ -102,7 +102,7 @@ def test_signs_of_html_in_formulas_are_signs(render, formula):
     if "&" in formula:
         formula = r"\begin{matrix} a & b \end{matrix}"
     (math,) = formulas(render(f"${formula}$"))
-    assert [text for text in math.itertext() if text.strip()][0] == "a"
+    assert next(text for text in math.itertext() if text.strip()) == "a"
     etree.fromstring(mathml_of(formula, display=False))
 
 
@@ -141,13 +141,14 @@ def test_a_formula_that_does_not_parse_is_quoted(render, text, formula):
     assert str(caught.value).count("\n") <= 1
 
 
-# ---------------------------------------------------------------------------------------------------- links to come
+# --- links to come
 
 PROMISED = {"m01_first/0_overview.py", "m01_first/3_planned.py", "m09_last/0_overview.py"}
 
 
 @pytest.mark.parametrize(
-    "link", ["3_planned.py", "3_planned.py#part", "../m09_last/0_overview.py", "../m01_first/3_planned.py", "./3_planned.py"]
+    "link",
+    ["3_planned.py", "3_planned.py#part", "../m09_last/0_overview.py", "../m01_first/3_planned.py", "./3_planned.py"],
 )
 def test_a_link_to_a_promised_page_shows_as_plain_text(render, link):
     tree = render(f"See [M01-3 `later`]({link}).", promised=PROMISED, existing={PAGE})
@@ -158,14 +159,21 @@ def test_a_link_to_a_promised_page_shows_as_plain_text(render, link):
 
 @pytest.mark.parametrize(
     "link",
-    ["0_overview.py", "#part", "8_other.py", "../../m09_last/0_overview.py", "https://example.org/3_planned.py", "3_planned"],
+    [
+        "0_overview.py",
+        "#part",
+        "8_other.py",
+        "../../m09_last/0_overview.py",
+        "https://example.org/3_planned.py",
+        "3_planned",
+    ],
 )
 def test_any_other_link_stays_a_link(render, link):
     tree = render(f"See [it]({link}).", promised=PROMISED, existing={PAGE})
     assert tree.xpath("//a/@href") == [link]
 
 
-# ---------------------------------------------------------------------------------------------------- Chinese lines
+# --- Chinese lines
 
 
 @pytest.mark.parametrize(
@@ -200,7 +208,7 @@ def test_a_formula_next_to_a_break_keeps_its_distance(render):
     assert len(formulas(tree)) == 1
 
 
-# ---------------------------------------------------------------------------------------------------- finished HTML
+# --- finished HTML
 
 
 def test_finished_html_passes_through_markdown_untouched(render):

@@ -3,9 +3,10 @@
 import pathlib
 import tomllib
 
-import pytest
 from common.site.chapter import ChapterError
 from common.site.outline import address, read_chapters, read_outline
+
+import pytest
 from miniature import OUTLINE, REPOSITORY, page
 
 ONE = '[[chapter]]\nfolder = "m01_first"\nzh = "甲"\nen = "A"\npages = ["0_overview"]\n'
@@ -45,7 +46,9 @@ def test_chapters_come_in_the_outlines_order_and_promised_ones_may_be_missing(ch
     ]
 
 
-@pytest.mark.parametrize("name", ["m01_first/9_other.py", "m03_third/0_overview.py", "loose.py", "m01_first/deep/0_x.py"])
+@pytest.mark.parametrize(
+    "name", ["m01_first/9_other.py", "m03_third/0_overview.py", "loose.py", "m01_first/deep/0_x.py"]
+)
 def test_a_file_that_is_not_in_the_outline_is_refused(chapters, name):
     path = chapters / name
     path.parent.mkdir(exist_ok=True)

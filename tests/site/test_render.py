@@ -2,11 +2,12 @@
 
 import re
 
-import nbformat
-import pytest
 from common.site.chapter import notebook
 from common.site.executor import BILINGUAL
 from common.site.render import Fragments, code_html, code_parts, output_content, page_blocks, unique_ids
+
+import nbformat
+import pytest
 from lxml import etree, html
 from miniature import code, parsed
 
@@ -50,7 +51,7 @@ def parts_html(body: str, *outputs: nbformat.NotebookNode, language: str = "en")
     return kept.restore("".join(part.mark or part.text for part in code_parts(cell, language, kept)))
 
 
-# ---------------------------------------------------------------------------------------------------- code
+# --- code
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_code_reads_as_it_was_written(source):
     assert not shown.xpath("//b")
 
 
-@pytest.mark.parametrize(("tag", "zh", "en"), [("setup", "準備", "Setup"), ("plot", "畫圖的程式", "Plot code")])
+@pytest.mark.parametrize(("tag", "zh", "en"), [("setup", "準備", "Setup"), ("plot", "程式", "Code")])
 def test_setup_and_plot_code_is_folded_and_its_outputs_are_not(tag, zh, en):
     for language, summary in (("zh", zh), ("en", en)):
         shown = html.fromstring(
@@ -84,10 +85,12 @@ def test_plain_code_is_not_folded():
     assert "<details" not in parts_html(code("x = 1"))
 
 
-# ---------------------------------------------------------------------------------------------------- outputs
+# --- outputs
 
 
-@pytest.mark.parametrize("text", ["a < b & c\n", "<script>alert(1)</script>\n", "tensor([[1, 2],\n        [3, 4]])\n", "&lt;\n"])
+@pytest.mark.parametrize(
+    "text", ["a < b & c\n", "<script>alert(1)</script>\n", "tensor([[1, 2],\n        [3, 4]])\n", "&lt;\n"]
+)
 def test_printed_text_is_shown_as_it_is(text):
     shown = html.fromstring(parts_html(code("x"), stream(text)))
     assert shown.xpath("string(//div[@class='output']/pre)") == text.rstrip("\n")
@@ -137,7 +140,7 @@ def test_markdown_outputs_are_left_to_the_sites_markdown():
     assert [(part.kind, part.text) for part in code_parts(cell, "en", kept)][1:] == [("output-text", "**bold** $x$")]
 
 
-# ---------------------------------------------------------------------------------------------------- folded solutions
+# --- folded solutions
 
 SOLUTION = ' tags=["solution"]'
 
@@ -164,7 +167,7 @@ def test_neighbouring_solution_cells_with_their_outputs_are_one_fold():
     assert [part.kind for part in blocks[1].parts] == ["text", "html", "html", "html", "html"]
 
 
-# ---------------------------------------------------------------------------------------------------- ids in figures
+# --- ids in figures
 
 
 def references(svg: etree._Element) -> set[str]:
@@ -211,7 +214,7 @@ def test_ids_on_a_page_tell_cell_and_output_apart():
     assert len(ids) == len(set(ids)) == 8
 
 
-# ---------------------------------------------------------------------------------------------------- finished HTML, set aside
+# --- finished HTML, set aside
 
 
 def test_fragments_come_back_where_their_marks_stand():

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from common.site import pages
 
+import miniature
 import pytest
-from miniature import CHAPTERS, Project, code, contents, make_project, page
+from miniature import CHAPTERS, Project, code, make_project, page
 
 pytestmark = pytest.mark.site
 
@@ -84,6 +85,11 @@ def kept(project: Project) -> list[pathlib.Path]:
     return sorted((project.root / ".cache/pages").rglob("*.json"))
 
 
+def contents(site: pathlib.Path) -> dict[str, bytes]:
+    """The site's files, but for the site maps, which hold the day."""
+    return {name: data for name, data in miniature.contents(site).items() if "sitemap" not in name}
+
+
 def without_pages(project: Project) -> dict[str, bytes]:
     """The site as a build gives it that has no rendered page."""
     shutil.rmtree(project.root / ".cache/pages")
@@ -97,6 +103,19 @@ def test_an_unchanged_build_renders_nothing_and_gives_the_same_bytes(built):
     assert contents(built.site) == before
     assert len(kept(built)) == len(ALL)
     assert built.ran() == []
+
+
+def test_an_unchanged_build_does_without_what_executes_and_converts(built, monkeypatch):
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    slow = {"nbconvert", "nbclient", "mistune", "bs4", "pygments.lexers.python", "common.site.kernels"}
+    assert imported(built.build()) & slow == set()
+    shutil.rmtree(built.root / ".cache/pages")
+    assert imported(built.build()) >= slow
+
+
+def imported(output: str) -> set[str]:
+    """The modules that a Python process says it imported."""
+    return set(re.findall(r"^import time: .*\| +(\S+)$", output, re.MULTILINE))
 
 
 def test_a_prose_edit_renders_that_language_of_that_page(built):

@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 
-import pytest
 from common.site.staging import Staging
+
+import pytest
 from miniature import contents
 
 

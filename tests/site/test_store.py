@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 
-import pytest
 from common.site import store
 from common.site.store import KEPT, Entry, Store, write_atomically
+
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -2,6 +2,6 @@
 
 c = get_config()  # noqa: F821
 c.Exporter.default_preprocessors = [
-    "common.site.executor.CachedExecutePreprocessor",
+    "common.site.kernels.CachedExecutePreprocessor",
     "common.site.render.PagePreprocessor",
 ]

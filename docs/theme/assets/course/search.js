@@ -9,6 +9,9 @@
   const RUN = /\p{Script=Han}+|[\p{Script=Latin}\p{Script=Greek}\p{M}\p{N}_]+(?:[.:/'’-]+[\p{Script=Latin}\p{Script=Greek}\p{M}\p{N}_]+)*/gu;
   const JOINTS = /[._:/'’-]+/;
   const HUMPS = /(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/;
+  // Words of questions: they count, but a section is not about them.
+  const FILLER = /[的麼嗎呢嘛]|^(時候|如何|怎樣|為何|可以|哪些|哪裡|是否)$/u;
+  const SMALL = new Set("a an and are as at be by can did do does for from had has have how i if in into is it its my no not of on or so that the their then there this to up use used using vs was we what when where which who why will with you your".split(" "));
   const FIELDS = { title: 3, heading: 4, text: 1, code: 0.4 };
   const SECTIONS_PER_PAGE = 3;
   const PAGES_SHOWN = 10;
@@ -54,7 +57,8 @@
   /** The units of a query: each asks for one thing, by any of its `words`. */
   const units = (query) => {
     const found = new Map();
-    const add = (word, weight = 1) => {
+    const add = (word, asked = 1) => {
+      const weight = FILLER.test(word) || SMALL.has(word) ? 0.15 : asked;
       const known = found.get(word);
       if (known) known.weight = Math.max(known.weight, weight);
       else found.set(word, { words: [...new Set([word, singular(word)])], weight, synonyms: [] });
