@@ -161,8 +161,13 @@ def test_without_scripts_the_switch_is_a_plain_link_to_the_twin(browser: Browser
     context.close()
 
 
+def channels(color: str) -> tuple[int, ...]:
+    """Red, green and blue of a computed color."""
+    return tuple(map(int, re.findall(r"\d+", color)[:3]))
+
+
 def background(page: Page) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))[:3]))
+    return channels(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
 
 def test_the_scheme_follows_the_system_until_the_reader_chooses(visit: Callable, context: BrowserContext):
@@ -303,13 +308,28 @@ def test_on_paper_only_the_article_is_left_and_nothing_is_folded(visit: Callable
     assert page.locator("article details:not([open])").count() > 0
 
 
+def test_paper_is_white_and_figures_light_in_the_dark_scheme_too(visit: Callable, page: Page):
+    page.emulate_media(color_scheme="dark")
+    visit(CHAPTER)
+    fill = "getComputedStyle(document.querySelector('.pt2e-graph rect')).fill"
+    assert max(channels(page.evaluate(fill))) < 110
+
+    page.emulate_media(media="print", color_scheme="dark")
+    assert min(channels(page.evaluate(fill))) > 200
+    assert background(page) == (255, 255, 255)
+    dark = page.locator("article :is(p, td, pre code, pre span)").evaluate_all(
+        "all => all.map(e => getComputedStyle(e).color).filter(c => Math.min(...c.match(/\\d+/g).slice(0, 3)) > 140)"
+    )
+    assert dark == [], "words too pale for paper"
+
+
 def test_a_chapter_page_says_how_it_was_made(visit: Callable):
     page = visit(CHAPTER)
     about = page.locator(".course-about")
 
     for fact in ("torch", "2.13.0", "torchao", "0.18.0", "Python", "CPU"):
         expect(about).to_contain_text(fact)
-    assert about.locator("a[rel=edit]").get_attribute("href").endswith("chapters/m01_first_ptq/0_overview.py")
+    assert about.locator("a[data-edit]").get_attribute("href").endswith("chapters/m01_first_ptq/0_overview.py")
 
 
 QUERIES = {

@@ -1,5 +1,6 @@
 """The repository itself: pins and lock, the README's commands, nothing generated among the files."""
 
+import ast
 import fnmatch
 import importlib.metadata
 import pathlib
@@ -13,6 +14,7 @@ import zipfile
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -58,6 +60,20 @@ def declared() -> list[Requirement]:
     return [Requirement(text) for group in groups for text in group if not text.startswith("pt2e-course[")]
 
 
+def imported(folders: tuple[str, ...], but: tuple[str, ...] = ()) -> set[str]:
+    """The distributions whose modules the Python files below these folders import; our own modules are left out."""
+    distributions = importlib.metadata.packages_distributions()
+    names: set[str] = set()
+    for name in [n for n in files() if n.endswith(".py") and n.startswith(folders) and not n.startswith(but)]:
+        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(node.module.partition(".")[0])
+    owners = {canonicalize_name(owner) for name in names for owner in distributions.get(name, [])}
+    return owners - {"pt2e-course"}
+
+
 def commands(language: str) -> list[str]:
     """The commands in a README's code block, without their comments."""
     block = re.search(r"```bash\n(.*?)```", language, re.DOTALL)
@@ -70,6 +86,30 @@ def commands(language: str) -> list[str]:
 def test_every_dependency_is_pinned_and_the_lock_has_the_same_version() -> None:
     versions = {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in declared()}
     assert versions == {name: locked().get(name) for name in versions}
+
+
+@pytest.mark.parametrize(
+    ("folders", "but", "extras"),
+    [
+        (("chapters/", "common/"), ("common/site/",), ()),
+        (("common/site/",), (), ("site",)),
+        (("tests/",), (), ("site", "test")),
+    ],
+    ids=["chapters and helpers", "the build", "tests"],
+)
+def test_what_is_imported_is_declared(folders: tuple[str, ...], but: tuple[str, ...], extras: tuple[str, ...]) -> None:
+    texts = list(PROJECT["project"]["dependencies"])
+    for extra in extras:
+        texts += PROJECT["project"]["optional-dependencies"][extra]
+    found = imported(folders, but)
+    assert found
+    assert found <= {canonicalize_name(Requirement(text).name) for text in texts}
+
+
+def test_every_locked_package_runs_on_the_python_of_debian_12() -> None:
+    needs = {name: importlib.metadata.metadata(name).get("Requires-Python") or "" for name in locked()}
+    newer = [f"{name} {python}" for name, python in needs.items() if not SpecifierSet(python).contains("3.11.2")]
+    assert newer == [], "pin an older version in pyproject.toml"
 
 
 def test_the_lock_covers_what_the_locked_packages_need() -> None:

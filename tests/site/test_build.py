@@ -417,7 +417,7 @@ FAULTS: dict[str, tuple[Edit, str, str]] = {
     "a dead anchor": (edits(OVER, "[第一頁](1_alpha.py#same)", "[第一頁](1_alpha.py#gone)"), f"{OVER}:14", "#gone"),
     "a dead anchor in English": (
         edits(OVER, "[page one](1_alpha.py#same)", "[one](1_alpha.py#gone)"),
-        f"{OVER}:26",
+        f"{OVER}:27",
         "#gone",
     ),
     "a dead anchor of its own page": (edits(OVER, "# Try it.", "# Try [it](#gone)."), f"{OVER}:64", "#gone"),
@@ -500,7 +500,7 @@ def test_every_chapter_that_fails_is_reported_and_the_others_run(project):
     project.edit("chapters/m02_second/0_overview.py", '"second gives"', '"second now gives"')
     output = project.build(status=1)
     assert "2 of 4 chapters failed" in output
-    assert f"{ALPHA_PY}:36: ZeroDivisionError" in output and f"{BETA_PY}:19: ModuleNotFoundError" in output
+    assert f"{ALPHA_PY}:37: ZeroDivisionError" in output and f"{BETA_PY}:19: ModuleNotFoundError" in output
     assert contents(project.site) == before
     assert project.names_ran() == ["alpha", "beta", "second"]
     project.edit("chapters/m01_first/1_alpha.py", "1 / 0", "print(3)")

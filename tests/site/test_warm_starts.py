@@ -149,4 +149,3 @@ def test_chapters_start_cold_where_they_need_not_wait_for_the_parent(tmp_path, c
     project = make_project(tmp_path / "course", {name: page("Kind", KIND) for name in names[:chapters]})
     texts = run(project, "cache", warm=True, workers=workers).texts
     assert sorted(texts.values()) == [f"{kind}\n" for kind in warm]
-    project.assert_nothing_runs(seconds=3)
