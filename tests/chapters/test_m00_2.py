@@ -1,0 +1,43 @@
+"""M00-2: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
+
+import pytest
+from runner import failed_claim, replacing, run_chapter
+
+PAGE = "m00_fx/2_export.py"
+pytestmark = pytest.mark.site
+
+
+def test_every_claim_of_the_page_holds():
+    names = run_chapter(PAGE)
+    assert "GuardOnDataDependentSymNode" in names["refused"]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "claim"),
+    [
+        ("getattr(dropout, mode)()", "dropout.eval()", "no value was dropped"),
+        (
+            "program = torch.export.export(model, example_inputs(1))",
+            "program = torch.export.export(model, example_inputs(2))",
+            "no error",
+        ),
+        ("check_guards=False", "check_guards=True", ""),
+        ("max=64)", "max=65)", "no error"),
+        ("automatic = export_one_image(Dim.AUTO)", "automatic = open_batch", "the log says nothing"),
+        ("torch.where(x.sum() > 0, x, -x)", "torch.where(x.sum() > 0, x, x)", ""),
+        ("(t, t)).module()", "(t, t.clone())).module()", "the trap is gone"),
+        ("(t, t.clone())).module()", "(t, t)).module()", ""),
+    ],
+    ids=[
+        "exported in eval mode",
+        "two example images",
+        "guards kept",
+        "one image more",
+        "AUTO that stays dynamic",
+        "where that chooses nothing",
+        "no tensor twice",
+        "one tensor twice",
+    ],
+)
+def test_a_page_with_one_thing_spoiled_fails_its_own_assert(right, wrong, claim):
+    assert claim in failed_claim(PAGE, replacing(right, wrong))
