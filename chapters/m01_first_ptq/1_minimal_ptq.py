@@ -2,27 +2,31 @@
 # # M01-1 | 四個步驟，量化一個訓練好的模型
 #
 # [M01 概覽](0_overview.py)用沒訓練過的 conv → relu 看清楚了每一步。這一頁把同樣四步用在訓練好的 TinyConvNet 上，然後問一個使用者會問的問題：
-# 準確率掉了多少、檔案小了多少？最後把新手最常犯的五種失誤各犯一次，看訊息長什麼樣子。
+# 準確率掉了多少、大小變了多少？最後把新手最常犯的五種失誤各犯一次，看訊息長什麼樣子。
+#
+# PTQ 是訓練後量化（post-training quantization）：拿訓練好的模型，不再訓練，只餵一些資料看範圍。
 #
 # **讀完你會知道**
 #
 # - 從訓練好的模型到 Q/DQ 圖，最少要寫哪幾行
 # - 量化前後怎麼比：準確率、一致率、logit 差幾格
-# - int8 的 weight 佔多少、為什麼存下來的檔案沒有變小
-# - 五種失誤裡，哪些會報錯，哪些什麼也不說
+# - int8 的 weight 佔多少、為什麼 Q/DQ 圖的 state dict 沒有變小
+# - 五種失誤裡，哪些會出錯，哪些什麼也不說
 
 # %% [markdown] lang="en"
 # # M01-1 | Four steps to quantize a trained model
 #
 # The [M01 overview](0_overview.py) took an untrained conv → relu apart, step by step. This page applies the same four steps to a trained
-# TinyConvNet and then asks what a user would ask: how much accuracy is gone, and how much smaller is the file? At the end we
-# make each of the five commonest mistakes on purpose, to see what it says.
+# TinyConvNet and then asks what a user would ask: how much accuracy is gone, and what became of the size? At the end we
+# make each of the five commonest mistakes on purpose, to see what each one says.
+#
+# PTQ stands for post-training quantization: it takes a trained model and, without further training, shows it some data to find the ranges.
 #
 # **What you will know**
 #
 # - The fewest lines that lead from a trained model to a Q/DQ graph
 # - How to compare before and after: accuracy, agreement, and how many steps the logits moved
-# - How much the int8 weights take, and why the saved file is no smaller
+# - How much the int8 weights take, and why the Q/DQ graph's state dict is no smaller
 # - Which of five mistakes raise an error, and which say nothing at all
 
 # %% [markdown] lang="zh"
@@ -31,7 +35,7 @@
 # 模型把 16×16 的合成圖片分成四類（亮或暗的斑點 × 橫或直的條紋），測試集有 2,000 張。往下讀之前，先猜：
 #
 # 1. 所有 conv 與 linear 都換成 int8 之後，準確率會掉超過一個百分點嗎？
-# 2. 兩個模型對同一張圖給出不同答案的比例，會比準確率的差更大還是更小？
+# 2. 兩個模型對同一張圖給出不同答案的比例，會比準確率的差大還是小？
 # 3. 忘了校準就 convert，會看到錯誤、警告，還是什麼都沒有？
 
 # %% [markdown] lang="en"
@@ -108,7 +112,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 def export() -> torch.fx.GraphModule:
     batch = torch.export.Dim("batch", min=1, max=4096)
-    example = (images[:2].clone(),)  # of its own: a slice keeps all the data
+    example = (images[:2].clone(),)  # a mere slice would keep all 2,000 images
     shapes = ({0: batch},)
     program = torch.export.export(model, example, dynamic_shapes=shapes)
     return program.module()
@@ -152,7 +156,7 @@ assert len(int8_weights) == 5
 # %% [markdown] lang="en"
 # ## Accuracy, agreement, and steps
 #
-# Three figures, each looking at something else. **Accuracy** compares with the labels. **Agreement** compares with the fp32 model only: the share
+# Each of three figures looks at something different. **Accuracy** compares with the labels. **Agreement** compares with the fp32 model only: the share
 # of images for which both give the same answer. The **difference of the logits** is counted in steps of the output's scale, so it does not
 # depend on the luck of not crossing a border between classes.
 
@@ -166,8 +170,11 @@ agreement = same_answer.float().mean().item()
 
 quantize = torch.ops.quantized_decomposed.quantize_per_tensor.default
 *_, last_q = [n for n in quantized.graph.nodes if n.target == quantize]
-output_scale = last_q.args[1]
+output_scale, output_zero_point = last_q.args[1:3]
 steps = (int8_logits - fp32_logits).abs() / output_scale
+
+low, high = (output_scale * (q - output_zero_point) for q in (-128, 127))
+inside = (fp32_logits >= low) & (fp32_logits <= high)
 
 change = int8_accuracy - fp32_accuracy
 assert abs(change) < 0.01, f"int8 changed the accuracy by {change:.2%}"
@@ -188,14 +195,24 @@ table(
             f"{steps.mean():.2f}",
         ],
         [
-            T(zh="logit 最大差幾格", en="logits, largest difference in steps"),
-            f"{steps.max():.0f}",
+            T(
+                zh="logit 最大差幾格（範圍內）",
+                en="largest difference in steps, inside the range",
+            ),
+            f"{steps[inside].max():.1f}",
+        ],
+        [
+            T(
+                zh="logit 最大差幾格（範圍外，被 clamp）",
+                en="largest difference in steps, outside it (clamped)",
+            ),
+            f"{steps[~inside].max():.1f}" if not inside.all() else "–",
         ],
     ],
     ["", T(zh="2,000 張測試圖片", en="2,000 test images")],
 )
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 disagree = ~same_answer
 lost = (disagree & (fp32_logits.argmax(1) == labels)).sum().item()
 gained = (disagree & (int8_logits.argmax(1) == labels)).sum().item()
@@ -204,32 +221,34 @@ assert disagree.sum() >= abs(lost - gained)
 say(
     T(
         zh=f"兩個模型在 {disagree.sum()} 張圖上答案不同：{lost} 張從對變錯、{gained} 張從錯變對、{both_wrong} 張兩邊都錯。"
-        "準確率只看得到前兩個數字的差，所以一致率永遠比準確率的差更敏感。這是預測 2 的答案。",
+        "準確率只看得到前兩個數字的差，所以答案不同的比例一定大於或等於準確率的差：這是預測 2 的答案。"
+        f"{(~inside).sum()} 個 logit 超出了校準時看到的範圍，被 clamp 到邊上，這些才會差很多格。",
         en=f"The models disagree on {disagree.sum()} images: {lost} went from right to wrong, {gained} from wrong to right, and on {both_wrong} "
-        "both are wrong. Accuracy sees only the difference of the first two, so agreement is always at least as sensitive. "
-        "That answers prediction 2.",
+        "both are wrong. Accuracy sees only the difference of the first two, so the share of different answers is never smaller than the "
+        "change in accuracy: that answers prediction 2. "
+        f"{(~inside).sum()} logits lie outside the range that calibration saw and were clamped to its border; those are the ones many steps off.",
     )
 )
 
 # %% [markdown] lang="zh"
-# 這是一個好學生：int8 有 256 格，對這個模型綽綽有餘。量化真的弄壞模型的例子（四位元、離群值、錯的校準資料）在
+# 準確率幾乎沒動（預測 1）：這個模型很好量化，範圍內的誤差只有幾格。量化真的弄壞模型的例子（四位元、離群值、錯的校準資料）在
 # [M01-3](3_quantization_config.py) 和 [M02-3](../m02_observers/3_calibration_data.py)；怎麼分辨一個準確率的差是真的還是運氣，在
 # [M05-1](../m05_accuracy/1_evaluate.py)。
 
 # %% [markdown] lang="en"
-# This is a well-behaved model: the 256 steps of int8 are more than it needs. Cases where quantization does break something (four bits, outliers,
+# Accuracy hardly moves (prediction 1): this model is easy to quantize, and inside the range the error is a few steps. Cases where quantization does break something (four bits, outliers,
 # the wrong calibration data) are in [M01-3](3_quantization_config.py) and [M02-3](../m02_observers/3_calibration_data.py). How to tell
 # a real difference in accuracy from luck is in [M05-1](../m05_accuracy/1_evaluate.py).
 
 # %% [markdown] lang="zh"
-# ## 大小：weight 變成四分之一，檔案沒有
+# ## 大小：weight 變成四分之一，state dict 沒有
 #
-# 把圖上真的用到的常數，和 state dict 裡全部的東西分開算。
+# 分開算兩件事：圖上真的用到的常數，和 state dict 裡全部的東西。
 
 # %% [markdown] lang="en"
-# ## Size: the weights shrink to a quarter, the file doesn't
+# ## Size: the weights shrink to a quarter, the state dict doesn't
 #
-# Let us count the constants that the graph uses apart from everything that is in the state dict.
+# Let us count two things separately: the constants that the graph uses, and everything in its state dict.
 
 
 # %%
@@ -281,12 +300,12 @@ table([[name, f"{count:,}"] for name, count in rows.items()], ["", "bytes"])
 # %% [markdown] lang="zh"
 # ## 五種新手失誤
 #
-# 下面每一種都真的執行，並把看到的訊息印出來。`attempt` 只是把例外與警告接住：
+# 下面每一種都真的犯一次，並把看到的訊息印出來。`attempt` 只是把例外與警告接住：
 
 # %% [markdown] lang="en"
 # ## Five beginners' mistakes
 #
-# Each of these is really executed, and what it says is printed. `attempt` merely catches exceptions and warnings:
+# Each one really runs, and what it says is printed. `attempt` merely catches exceptions and warnings:
 
 
 # %%
@@ -304,31 +323,33 @@ def attempt(step) -> None:
 
 
 def first_words(message: object) -> str:
-    """The message on one line, the beginning of it where it is long."""
-    return textwrap.shorten(str(message), 78, placeholder=" …")
+    """The message in lines of 76 characters, its beginning where it is long."""
+    return textwrap.fill(
+        textwrap.shorten(str(message), 190, placeholder=" …"), 76
+    )
 
 
 # %% [markdown] lang="zh"
 # **1. 把 `nn.Module` 直接交給 prepare。** `prepare_pt2e` 要的是 export 之後的 GraphModule；訊息沒有明說，只抱怨少了 `meta`。
 
 # %% [markdown] lang="en"
-# **1. Handing the `nn.Module` to prepare.** `prepare_pt2e` wants the GraphModule that export made. The message does not say so; it only misses
-# an attribute `meta`.
+# **1. Handing the `nn.Module` to prepare.** `prepare_pt2e` wants the GraphModule that export made. The message does not say so; it only
+# complains that `meta` is missing.
 
 # %%
 attempt(lambda: prepare_pt2e(model, quantizer))
 
 # %% [markdown] lang="zh"
 # **2. quantizer 忘了設定。** 沒有 `set_global`（或其他 `set_…`），就沒有任何 node 被標註。四步都順利走完，模型卻完全沒有量化。這種最危險：什麼都沒說。
-# 所以 convert 之後先數一數 q 有幾個。
+# 所以 convert 之後先數一數 q 與 dq 有幾個。
 
 # %% [markdown] lang="en"
 # **2. A quantizer without a configuration.** Without `set_global` (or another `set_…`) no node is annotated. All four steps go through, and nothing
-# at all is quantized. This is the dangerous kind: it says nothing. So count the q nodes after convert.
+# at all is quantized. This is the dangerous kind: it says nothing. So count the q and dq nodes after convert.
 
 
 # %%
-def count_q(gm: torch.fx.GraphModule) -> int:
+def count_q_dq(gm: torch.fx.GraphModule) -> int:
     return sum("quantize" in str(node.target) for node in gm.graph.nodes)
 
 
@@ -340,14 +361,16 @@ def without_configuration() -> None:
 attempt(without_configuration)
 with torch.no_grad():
     torch.testing.assert_close(unconfigured(images), fp32_logits)
-assert count_q(unconfigured) == 0 < count_q(quantized)
-print(f"q and dq: {count_q(unconfigured)} instead of {count_q(quantized)}")
+assert count_q_dq(unconfigured) == 0 < count_q_dq(quantized)
+print(
+    f"q and dq: {count_q_dq(unconfigured)} instead of {count_q_dq(quantized)}"
+)
 
 # %% [markdown] lang="zh"
-# **3. 忘了校準。** convert 照樣成功，只留下一句警告：observer 沒看過資料，回傳的是預設值。每個 activation 的 scale 變成 1，輸出幾乎不再隨圖片變化。
+# **3. 忘了校準。** convert 照樣成功，只留下警告：observer 沒看過資料，回傳的是預設值。這是預測 3 的答案。每個 activation 的 scale 變成 1，輸出幾乎不再隨圖片變化。
 
 # %% [markdown] lang="en"
-# **3. No calibration.** Convert succeeds all the same and leaves a warning: the observers never ran and return default values. Every activation gets
+# **3. No calibration.** Convert succeeds all the same and only warns: the observers never ran and return default values. That answers prediction 3. Every activation gets
 # a scale of 1, and the output hardly depends on the image any more.
 
 
@@ -366,11 +389,11 @@ assert accuracy(useless) < 0.5, "still accurate without calibration"
 print(f"accuracy {accuracy(useless):.2%}, different outputs: {n_outputs}")
 
 # %% [markdown] lang="zh"
-# **4. 對同一張圖做兩次。** `prepare_pt2e` 與 `convert_pt2e` 都直接修改交給它們的圖，所以同一張圖只能 prepare 一次、convert 一次。想換設定重來，就重新 export。
+# **4. 對同一張圖做兩次。** `prepare_pt2e` 與 `convert_pt2e` 都直接修改交給它們的圖，所以同一張圖只能 prepare 一次、convert 一次。想換設定重來，就重新 export：第三行就沒事。
 
 # %% [markdown] lang="en"
 # **4. Doing it twice to one graph.** `prepare_pt2e` and `convert_pt2e` edit the graph they are given, so one graph can be prepared once and converted
-# once. To start over with another configuration, export again.
+# once. To start over with another configuration, export again: the third line is fine.
 
 # %%
 attempt(lambda: prepare_pt2e(exported, quantizer))
@@ -378,25 +401,26 @@ attempt(lambda: convert_pt2e(prepared))
 attempt(lambda: prepare_pt2e(export(), quantizer))
 
 # %% [markdown] lang="zh"
-# **5. 對匯出的模型呼叫 `.eval()`。** train 與 eval 的差別在 export 時就寫進圖裡了，不能事後切換。做 PTQ 就在 export 之前呼叫 `model.eval()`；QAT 的情形見
-# [M04-3](../m04_batchnorm/3_train_eval.py)。
+# **5. 對匯出的模型呼叫 `.eval()`。** train 與 eval 的差別在 export 時就寫進圖裡了，`.eval()` 切換不了；訊息裡說的函式會改寫圖上的 dropout 與 BN
+# （[M04-3](../m04_batchnorm/3_train_eval.py)）。做 PTQ 不必用到它：在 export 之前呼叫 `model.eval()` 就好。
 
 # %% [markdown] lang="en"
-# **5. Calling `.eval()` on an exported model.** The difference between training and evaluation was written into the graph at export and cannot be
-# switched afterwards. For PTQ, call `model.eval()` before export; for QAT see [M04-3](../m04_batchnorm/3_train_eval.py).
+# **5. Calling `.eval()` on an exported model.** The difference between training and evaluation was written into the graph at export, and `.eval()`
+# can't switch it; the functions that the message names rewrite dropout and BN in the graph ([M04-3](../m04_batchnorm/3_train_eval.py)). PTQ does not
+# need them: call `model.eval()` before export.
 
 # %%
 attempt(lambda: quantized.eval())
 assert not model.training, "call model.eval() before torch.export.export"
 
 # %% [markdown] lang="zh"
-# 五種裡面，第 2 種不聲不響，第 3 種只給一句警告，其餘的錯誤訊息也不太說得清原因。所以這門課後面用的 `common.pt2e.ptq` 把它們都擋下來：沒有校準資料、沒有東西被量化、scale
-# 不是有限正數，都會直接報錯。它是本課程的包裝，不是 torchao 的 API。
+# 五種裡面，第 2 種不聲不響，第 3 種只給警告，第 1、4 種的訊息看不出原因。所以這門課後面用的 `common.pt2e.ptq` 把第 2、3 種擋下來：沒有校準資料、沒有東西被量化、scale
+# 不是有限的數，都會直接引發例外。它是本課程的包裝，不是 torchao 的 API。
 
 # %% [markdown] lang="en"
-# Of the five, number 2 is silent, number 3 leaves a warning, and the others do not say clearly what is wrong. That is why later pages use
-# `common.pt2e.ptq`, which refuses all of it: no calibration data, nothing quantized, a scale that is not finite. It is a wrapper of this course,
-# not part of torchao.
+# Of the five, number 2 is silent, number 3 only warns, and the messages of 1 and 4 don't show the cause. That is why later pages use
+# `common.pt2e.ptq`, which refuses numbers 2 and 3: no calibration data, nothing quantized, a scale that is not finite all raise an error. It is a
+# wrapper of this course, not part of torchao.
 
 # %%
 from common.pt2e import ptq
@@ -408,17 +432,18 @@ attempt(lambda: ptq(export(), XNNPACKQuantizer(), calibration_batches(32)))
 # ## 小結
 #
 # - PTQ 是四個呼叫：export、`prepare_pt2e`、餵校準資料、`convert_pt2e`。
-# - 一致率比準確率敏感；以格為單位的 logit 差最不靠運氣。
-# - int8 weight 是 fp32 的四分之一；存下來的 Q/DQ 圖不會變小，因為 fp32 weight 還在。
-# - 沒設定 quantizer、沒校準，都不會報錯：convert 之後數 q，並看一眼準確率。
+# - 答案不同的比例一定大於或等於準確率的差；以格為單位的 logit 差最不靠運氣，超出校準範圍的會被 clamp。
+# - int8 weight 是 fp32 的四分之一；Q/DQ 圖的 state dict 不會變小，因為 fp32 weight 還在。
+# - 沒設定 quantizer、沒校準，都不會有錯誤：convert 之後數 q 與 dq，並看一眼準確率。
 
 # %% [markdown] lang="en"
 # ## Recap
 #
 # - PTQ is four calls: export, `prepare_pt2e`, calibration data, `convert_pt2e`.
-# - Agreement is more sensitive than accuracy, and the difference of the logits in steps depends least on luck.
-# - int8 weights take a quarter of fp32; a saved Q/DQ graph is no smaller, because the fp32 weights are still there.
-# - Neither a missing configuration nor missing calibration raises an error: count the q nodes after convert, and look at the accuracy.
+# - The share of different answers is never smaller than the change in accuracy. The difference of the logits in steps depends least on luck; what
+#   lies outside the calibrated range is clamped.
+# - int8 weights take a quarter of fp32; the Q/DQ graph's state dict is no smaller, because the fp32 weights are still there.
+# - Neither a missing configuration nor missing calibration raises an error: count q and dq after convert, and look at the accuracy.
 
 # %% [markdown] lang="zh"
 # ## 試試看：把量化後的模型存起來

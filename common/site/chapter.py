@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 TAGS = ("setup", "plot", "solution")
 # Settings of a whole chapter: their type, and how a refusal names it.
 CHAPTER_KEYS = {"measures": (bool, "true or false"), "time_limit": (int, "a positive whole number of seconds")}
-DEFAULT_TIME_LIMIT = 120  # seconds a chapter may run; a page's cells take 60 at most, the rest is for a busy machine
+DEFAULT_TIME_LIMIT = 300  # seconds; a page takes 60 at most, so this is for a busy machine: it ends what hangs
 JUPYTEXT_KEYS = ("lines_to_next_cell", "lines_to_end_of_cell_marker")  # notes of the reader to its writer
 # Without this jupytext's reader turns the comment `# ls -la` into a shell command.
 PERCENT = {"extension": ".py", "format_name": "percent", "comment_magics": False}
