@@ -9,10 +9,10 @@ from common.latency import TIE, Comparison, Verdict
 from common.viz import T
 
 _WORDS: dict[Verdict, T] = {
-    "faster": T(zh=" 快 ", en=" faster "),
-    "slower": T(zh=" 慢 ", en=" slower "),
-    "tie": T(zh="，打平 ", en=", a tie "),
-    "unclear": T(zh="，說不準 ", en=", unclear "),
+    "faster": T(zh="快，{numbers}", en="{numbers}"),
+    "slower": T(zh="慢，{numbers}", en="takes {numbers}"),
+    "tie": T(zh="打平，{numbers}", en="a tie, {numbers}"),
+    "unclear": T(zh="說不準，{numbers}", en="unclear, {numbers}"),
 }
 _SENTENCES: dict[Verdict, T] = {
     "faster": T(
@@ -34,16 +34,18 @@ _SENTENCES: dict[Verdict, T] = {
 }
 
 
-def numbers(found: Comparison, between: str = " ") -> str:
-    """Ratio and interval, such as `2.00× [1.97, 2.05]`; what got slower is told as times as slow."""
-    told = found.inverse if found.verdict == "slower" else found
-    return f"{told.ratio:.2f}×{between}[{told.low:.2f},\N{NO-BREAK SPACE}{told.high:.2f}]"
+def numbers(found: Comparison) -> T:
+    """Ratio and interval, such as `2.00× as fast [1.97, 2.05]`; all that isn't faster is told as times as long."""
+    told = found if found.verdict == "faster" else found.inverse
+    interval = f"[{told.low:.2f},\N{NO-BREAK SPACE}{told.high:.2f}]"
+    if found.verdict == "faster":
+        return T(zh=f"{told.ratio:.2f} 倍 {interval}", en=f"{told.ratio:.2f}× as fast {interval}")
+    return T(zh=f"時間是 {told.ratio:.2f} 倍 {interval}", en=f"{told.ratio:.2f}× as long {interval}")
 
 
 def in_words(found: Comparison) -> T:
-    """A table's cell, such as `2.00× faster [1.97, 2.05]`."""
-    word = _WORDS[found.verdict]
-    return T(zh=numbers(found, word.zh), en=numbers(found, word.en))
+    """A table's cell, such as `takes 4.00× as long [2.00, 5.00]`."""
+    return _WORDS[found.verdict].format(numbers=numbers(found))
 
 
 def tell(
@@ -72,8 +74,8 @@ def tell(
 
 def _where(founds: Mapping[str, Comparison]) -> T:
     return T(
-        zh="、".join(f"{place}（{numbers(found)}）" for place, found in founds.items()),
-        en=" and ".join(f"{place} ({numbers(found)})" for place, found in founds.items()),
+        zh="、".join(f"{place}（{numbers(found).zh}）" for place, found in founds.items()),
+        en=" and ".join(f"{place} ({numbers(found).en})" for place, found in founds.items()),
     )
 
 

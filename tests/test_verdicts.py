@@ -46,22 +46,36 @@ def test_what_is_not_decided_is_neither_fast_nor_slow(verdict):
         assert not set("快慢") & set(text.zh) and not re.search("fast|slow", text.en)
 
 
-def test_slower_is_told_as_times_as_slow():
-    cell = in_words(FOUND["slower"])
-    assert (plain(cell.zh), plain(cell.en)) == ("4.00× 慢 [2.00, 5.00]", "4.00× slower [2.00, 5.00]")
-    assert "4.00× [2.00, 5.00]" in said({"width 16": FOUND["slower"]}, "en")[0]
+CELLS = {
+    "faster": ("快，2.00 倍 [1.97, 2.05]", "2.00× as fast [1.97, 2.05]"),
+    "slower": ("慢，時間是 4.00 倍 [2.00, 5.00]", "takes 4.00× as long [2.00, 5.00]"),
+    "tie": ("打平，時間是 0.99 倍 [0.98, 1.00]", "a tie, 0.99× as long [0.98, 1.00]"),
+    "unclear": ("說不準，時間是 0.91 倍 [0.71, 1.25]", "unclear, 0.91× as long [0.71, 1.25]"),
+}
+
+
+@pytest.mark.parametrize("verdict", FOUND)
+def test_a_cell_says_whether_its_number_is_speed_or_time(verdict):
+    cell = in_words(FOUND[verdict])
+    assert (plain(cell.zh), plain(cell.en)) == CELLS[verdict]
+
+
+def test_slower_is_told_as_times_as_long():
+    found = {"width 16": FOUND["slower"]}
+    assert "（時間是 4.00 倍 [2.00, 5.00]）" in said(found, "zh")[0]
+    assert "(4.00× as long [2.00, 5.00])" in said(found, "en")[0]
 
 
 def test_places_with_the_same_verdict_share_a_sentence():
     founds = {"width 16": FOUND["faster"], "width 32": FOUND["tie"], "width 64": FOUND["faster"]}
     assert said(founds, "en") == [
         "**Quantization**: the int8 `.pte` is faster than fp32: "
-        "width 16 (2.00× [1.97, 2.05]) and width 64 (2.00× [1.97, 2.05]).",
-        "**Quantization**: the int8 `.pte` and fp32 are level within 5%: width 32 (1.01× [1.00, 1.02]).",
+        "width 16 (2.00× as fast [1.97, 2.05]) and width 64 (2.00× as fast [1.97, 2.05]).",
+        "**Quantization**: the int8 `.pte` and fp32 are level within 5%: width 32 (0.99× as long [0.98, 1.00]).",
     ]
     assert said(founds, "zh") == [
-        "**量化**：int8 `.pte` 比 fp32 快：width 16（2.00× [1.97, 2.05]）、width 64（2.00× [1.97, 2.05]）。",
-        "**量化**：int8 `.pte` 和 fp32 打平，相差不到 5%：width 32（1.01× [1.00, 1.02]）。",
+        "**量化**：int8 `.pte` 比 fp32 快：width 16（2.00 倍 [1.97, 2.05]）、width 64（2.00 倍 [1.97, 2.05]）。",
+        "**量化**：int8 `.pte` 和 fp32 打平，相差不到 5%：width 32（時間是 0.99 倍 [0.98, 1.00]）。",
     ]
 
 
@@ -79,5 +93,6 @@ def test_a_remark_follows_its_own_verdict_only():
 
 
 def test_an_interval_is_never_broken_over_two_lines():
-    assert numbers(FOUND["faster"]).split() == ["2.00×", "[1.97,", "2.05]"]  # split() takes the hard space, too
-    assert numbers(FOUND["faster"]).split(" ") == ["2.00×", "[1.97,\N{NO-BREAK SPACE}2.05]"]
+    for found in FOUND.values():
+        for text in (numbers(found).zh, numbers(found).en):
+            assert re.search(r"\[\d\.\d\d,\N{NO-BREAK SPACE}\d\.\d\d\]$", text)

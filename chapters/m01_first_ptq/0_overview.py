@@ -1,43 +1,46 @@
 # %% [markdown] lang="zh"
 # # M01 概覽 | 量化一個模型，要回答哪三個問題
 #
-# 這一章把第一個模型量化成 int8。先不背 API，只看清楚兩件事：量化替模型決定了什麼，PT2E（PyTorch 2 Export quantization）
-# 又把每個決定寫在計算圖的哪裡。頁上的公式，以及關於圖的每個說法，都緊接著用程式驗算。
+# 這一章把第一個模型量化成 int8，做法是 PTQ（訓練後量化，post-training quantization）：不再訓練，只用少量資料決定怎麼量
+# 化。先不背 API，只看清楚兩件事：量化替模型決定了什麼，PT2E（PyTorch 2 Export quantization）又把每個決定寫在計算圖的哪
+# 裡。頁上的公式，以及圖上有什麼，都緊接著用程式驗算；速度留到 [M08-4](../m08_executorch/4_latency.py) 才量。
 #
 # | 問題 | 一句話的答案 | 頁 |
 # | --- | --- | --- |
 # | 量化一個模型要決定什麼？ | 哪些 tensor 要量化、各用什麼 scale 與 zero point、怎麼讓後端讀懂 | 本頁 |
-# | 在訓練好的模型上怎麼走一遍？ | 四個呼叫；準確率幾乎不掉，但有五種失誤會毀掉它 | [M01-1](1_minimal_ptq.py) |
+# | 在訓練好的模型上怎麼走一遍？ | 四個呼叫；準確率幾乎不掉。五種常見失誤裡有兩種不報錯 | [M01-1](1_minimal_ptq.py) |
 # | observer 插在哪些邊上？ | quantizer 標註的地方；會融合的 op 之間沒有 | [M01-2](2_prepare_convert.py) |
-# | per-channel、QAT、dynamic 各改了什麼？ | 每個 tensor 配哪種 observer；四個步驟不變 | [M01-3](3_quantization_config.py) |
+# | per-channel、QAT（量化感知訓練）、dynamic（activation 的 scale 在執行時才算）各改了什麼？ | 每個 tensor 配哪種 observer；QAT 還改用 `prepare_qat_pt2e`，以訓練代替校準 | [M01-3](3_quantization_config.py) |
 #
 # **讀完你會知道**
 #
 # - 量化要回答的三個問題，以及 PT2E 用哪一步回答哪一題
 # - 圖上的 observer、quantize、dequantize 何時出現，各代表什麼
 # - 怎麼手算 scale 與 zero point，誤差的上限是多少
-# - 為什麼 Q/DQ 圖自己不會變快，後端卻能靠它只用整數計算
+# - 為什麼 Q/DQ 圖自己還是 fp32 運算，後端卻能靠它只用整數計算
 
 # %% [markdown] lang="en"
 # # M01 Overview | The three questions behind every quantized model
 #
-# In this chapter a model becomes int8 for the first time. Before memorizing any API, we want to see two things clearly:
-# what quantization decides about a model, and where in the graph PT2E (PyTorch 2 Export quantization) writes each
-# decision down. Every formula on this page, and every claim about the graph, is checked by the code right after it.
+# In this chapter a model becomes int8 for the first time, by PTQ (post-training quantization): no more training, just a
+# little data to decide how to quantize. Before memorizing any API, we want to see two things clearly: what quantization
+# decides about a model, and where in the graph PT2E (PyTorch 2 Export quantization) writes each decision down. The
+# formulas on this page, and what we say a graph contains, are checked by the code right after; speed is measured only
+# in [M08-4](../m08_executorch/4_latency.py).
 #
 # | Question | Answer in one line | Page |
 # | --- | --- | --- |
 # | What has to be decided to quantize a model? | Which tensors, with which scale and zero point, in a form a backend can read | this page |
-# | How does that go on a trained model? | Four calls; accuracy barely moves, but five mistakes can ruin it | [M01-1](1_minimal_ptq.py) |
+# | What does that look like on a trained model? | Four calls; accuracy barely moves. Two of five common mistakes raise no error | [M01-1](1_minimal_ptq.py) |
 # | Which edges get an observer? | Those the quantizer annotated; none between ops that will be fused | [M01-2](2_prepare_convert.py) |
-# | What do per-channel, QAT and dynamic change? | Which observer each tensor gets; the four steps stay | [M01-3](3_quantization_config.py) |
+# | What do per-channel, QAT (quantization-aware training) and dynamic (activation scales computed at run time) change? | Which observer each tensor gets; QAT also takes `prepare_qat_pt2e`, and training in place of calibration | [M01-3](3_quantization_config.py) |
 #
 # **What you will know**
 #
 # - The three questions, and which step of PT2E answers which
 # - When observers, quantize and dequantize show up in the graph, and what each stands for
 # - How to compute a scale and a zero point by hand, and how large the error can get
-# - Why a Q/DQ graph is no faster by itself, yet lets a backend compute with nothing but integers
+# - Why a Q/DQ graph itself still computes in fp32, yet lets a backend compute with nothing but integers
 
 # %% [markdown] lang="zh"
 # ## 先預測
@@ -53,7 +56,7 @@
 #
 # Write down your answers before you read on:
 #
-# 1. A convolution followed by a ReLU becomes int8. How many observers does that take, and where do they sit?
+# 1. A convolution followed by a ReLU becomes int8. How many observers does that add, and where do they sit?
 # 2. int8, scale 0.02, zero point −3: how far off can a value inside the range be? And −4?
 # 3. Saved to a file, is the quantized graph smaller than the fp32 model?
 
@@ -64,11 +67,11 @@
 # 價是一個 tensor 只剩 256 個整數可用，得先約定每個整數代表哪個實數。這個約定就是 scale 與 zero point，每個要量化的
 # tensor 都要有一組。一個模型有幾十到幾百個 tensor，於是有三個問題：
 #
-# | 問題 | 為什麼需要想 | PT2E 的回答 | 在圖上 |
+# | 問題 | 難在哪裡 | PT2E 的回答 | 在圖上 |
 # | --- | --- | --- | --- |
 # | 1. 哪些 tensor 要量化？ | conv 後面緊接 relu 時，中間的值不必存成 int8 | quantizer 替 node 寫標註 | 沒有新 node，寫在 `node.meta` |
-# | 2. scale、zero point 是多少？ | 要看過資料才知道數值範圍 | observer 在校準時記錄範圍 | 邊上多出 observer |
-# | 3. 怎麼交給後端？ | 真正執行 int8 kernel 的是 XNNPACK、ONNX Runtime 這些後端 | observer 換成 quantize（q）、dequantize（dq） | 邊上是 q → dq |
+# | 2. scale、zero point 是多少？ | 要看過資料才知道數值範圍 | observer 在校準（拿資料跑過圖）時記錄範圍 | 邊上多出 observer |
+# | 3. 怎麼交給後端？ | 真正執行 int8 kernel 的是 XNNPACK、ONNX Runtime 這些後端 | observer 換成 quantize（q）、dequantize（dq）；weight 存成 int8，只留 dq | 邊上是 q → dq |
 #
 # 三題都在同一張圖上回答：`torch.export` 先把模型變成 `torch.fx` 的圖。對 node、graph 還不熟的話，先讀
 # [M00](../m00_fx/0_overview.py)。
@@ -84,11 +87,11 @@
 # | Question | Why it takes thought | PT2E's answer | In the graph |
 # | --- | --- | --- | --- |
 # | 1. Which tensors? | between a conv and the ReLU right after it, nothing has to be stored as int8 | the quantizer annotates nodes | no new node, it is in `node.meta` |
-# | 2. Which scale and zero point? | only data can tell the range of the values | observers record it during calibration | observers on edges |
-# | 3. How does a backend get it? | XNNPACK, ONNX Runtime and their like run the int8 kernels | observers become quantize (q) and dequantize (dq) | q → dq on edges |
+# | 2. Which scale and zero point? | only data can tell the range of the values | observers record it during calibration (running data through the graph) | observers on edges |
+# | 3. How does a backend get it? | backends such as XNNPACK and ONNX Runtime run the int8 kernels | observers become quantize (q) and dequantize (dq); the weight is stored as int8 and keeps only a dq | q → dq on edges |
 #
-# All three are answered in one graph: `torch.export` first turns the model into a `torch.fx` graph. If nodes and graphs
-# are new to you, start with [M00](../m00_fx/0_overview.py).
+# All three are answered on the same graph: `torch.export` first turns the model into a `torch.fx` graph. If nodes and
+# graphs are new to you, start with [M00](../m00_fx/0_overview.py).
 
 # %% [markdown] lang="zh"
 # ## 四個步驟
@@ -96,9 +99,9 @@
 # | 步驟 | 呼叫 | 對圖做了什麼 | 回答 |
 # | --- | --- | --- | --- |
 # | 1. export | `torch.export.export(model, example).module()` | 把 `nn.Module` 變成 ATen op 的圖 | 備好要改的圖 |
-# | 2. prepare | `prepare_pt2e(exported, quantizer)` | 折疊 BN，再依標註插入 observer | 問題 1 |
+# | 2. prepare | `prepare_pt2e(exported, quantizer)` | BN 折疊（把 BatchNorm 併進前一個 conv），再依標註插入 observer | 問題 1 |
 # | 3. calibrate | `prepared(image)` | 不改圖；observer 記下範圍 | 問題 2 |
-# | 4. convert | `convert_pt2e(prepared)` | 把 observer 換成 q、dq | 問題 3 |
+# | 4. convert | `convert_pt2e(prepared)` | 把 observer 換成 q、dq（weight 只留 dq） | 問題 3 |
 #
 # 只有 prepare 與 convert 會改圖。下面用最小的模型，一步一步走完。
 
@@ -108,9 +111,9 @@
 # | Step | Call | What it does to the graph | Answers |
 # | --- | --- | --- | --- |
 # | 1. export | `torch.export.export(model, example).module()` | turns the `nn.Module` into a graph of ATen ops | gives us a graph to edit |
-# | 2. prepare | `prepare_pt2e(exported, quantizer)` | folds BN, then inserts observers where annotated | question 1 |
+# | 2. prepare | `prepare_pt2e(exported, quantizer)` | folds BN (BatchNorm) into the convolution before it, then inserts observers where annotated | question 1 |
 # | 3. calibrate | `prepared(image)` | nothing; observers record ranges | question 2 |
-# | 4. convert | `convert_pt2e(prepared)` | replaces observers with q and dq | question 3 |
+# | 4. convert | `convert_pt2e(prepared)` | replaces observers with q and dq (the weight keeps only a dq) | question 3 |
 #
 # Only prepare and convert edit the graph. Below, the smallest possible model takes all four steps, one at a time.
 
@@ -121,7 +124,7 @@ import io
 from common.data import calibration_batches
 from common.env import quiet
 from common.models import example_inputs, get_model
-from common.viz import T, graph, say, table
+from common.viz import T, graph, say, table  # T: one text, two languages
 
 import torch
 from torch import nn
@@ -140,7 +143,7 @@ def calls(gm, op):
 # ### 第 1 步：export
 #
 # `torch.export.export` 用一份範例輸入追蹤模型，把經過的 op 記成圖；`.module()` 讓圖又能像模型一樣呼叫。結果一個位元都沒
-# 變。
+# 變。頁上多數程式只有 `assert`：沒有輸出就是通過，引號裡是失敗時的訊息。
 
 # %% [markdown] lang="en"
 # ## The smallest example: conv → relu
@@ -148,7 +151,8 @@ def calls(gm, op):
 # ### Step 1: export
 #
 # `torch.export.export` traces the model with an example input and records the ops it meets as a graph; `.module()`
-# makes the graph callable like the model itself. Not one bit of the result changes.
+# makes the graph callable like the model itself. Not one bit of the result changes. Most code on this page ends in
+# `assert`s: no output means they hold; the quoted text is what a failure would say.
 
 # %%
 model = get_model("conv_relu")  # 3x3 convolution, 3 to 8 channels, then ReLU
@@ -164,14 +168,16 @@ after_export = copy.deepcopy(exported)  # to draw it: prepare will edit it
 # ### 第 2 步：prepare
 #
 # quantizer 由後端提供，因為只有後端知道哪些 op 能合成一個 kernel。`prepare_pt2e` 先讓它寫標註，再照標註插入 observer。
-# 這門課用 ExecuTorch 附的 `XNNPACKQuantizer`，weight 採 per-channel；注意 `is_per_channel` 預設是 `False`。
+# 這門課用 ExecuTorch 附的 `XNNPACKQuantizer`，weight 採 per-channel（每個 output channel 各一個 scale）；注意
+# `is_per_channel` 預設是 `False`。
 
 # %% [markdown] lang="en"
 # ### Step 2: prepare
 #
 # A quantizer comes from a backend, since only the backend knows which ops it can run as one kernel. `prepare_pt2e` has
 # it write its annotations and then inserts observers where they say so. This course uses the `XNNPACKQuantizer` that
-# ships with ExecuTorch, with per-channel weights; note that `is_per_channel` defaults to `False`.
+# ships with ExecuTorch, with per-channel weights (a scale for each output channel); note that `is_per_channel` defaults
+# to `False`.
 
 # %%
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
@@ -190,6 +196,7 @@ prepared = prepare_pt2e(exported, quantizer)
 # %%
 observers = {}  # name of the observed tensor -> the observer on it
 for node in prepared.graph.nodes:
+    # every observer is called activation_post_process, the weight's too
     if node.op == "call_module" and "activation_post_process" in node.target:
         observers[node.args[0].name] = getattr(prepared, node.target)
 
@@ -207,13 +214,14 @@ graph(
         (T(zh="prepare 之後", en="After prepare"), prepared),
     ],
     alt=T(
-        zh="上：x 經過 conv2d、relu 到輸出，weight 折在 conv2d 裡。下：x、weight、relu 的輸出上各多了一個 observer。",
-        en="First x goes through conv2d and relu to the output, with the weight folded into conv2d. "
+        zh="上：x 經過 conv2d、relu 到輸出，weight 寫在 conv2d 的框裡。下：x、weight、relu 的輸出上各多了一個 observer。",
+        en="First x goes through conv2d and relu to the output, with the weight written into its box. "
         "Then x, the weight and the output of relu each carry an observer.",
     ),
     caption=T(
-        zh="同一張圖在 export 與 prepare 之後。綠色是 observer；‹…› 是折進框裡的參數。",
-        en="One graph, after export and after prepare. Observers are green; ‹…› are parameters folded into a box.",
+        zh="同一張圖在 export 與 prepare 之後。綠色是 observer；‹…› 是併進框裡的參數；檢查輸入的 `_guards_fn`（M00-2）不畫。",
+        en="One graph, after export and after prepare. Observers are green; ‹…› are parameters written into a box; "
+        "`_guards_fn`, which checks the inputs (M00-2), is not drawn.",
     ),
 )
 
@@ -248,14 +256,15 @@ for before, after in [(exported_bn, prepared_bn), (exported, prepared)]:
 # %% [markdown] lang="zh"
 # ### 第 3 步：calibrate
 #
-# 校準就是拿有代表性的資料呼叫這張圖。observer 只看不改：輸出和原模型逐位元相同，而它記下的最小、最大值就是資料的最小、
-# 最大值。
+# 校準就是拿有代表性的資料呼叫這張圖。observer 不改數值；這個模型沒有 BN，所以輸出和原模型逐位元相同（有 BN 的話，折疊會
+# 讓捨入略有不同）。observer 記下的最小、最大值就是資料的最小、最大值。
 
 # %% [markdown] lang="en"
 # ### Step 3: calibrate
 #
-# To calibrate is to call the graph with representative data. Observers watch without touching: the outputs equal the
-# model's bit for bit, and the smallest and largest value an observer has recorded are those of the data.
+# To calibrate is to call the graph with representative data. Observers change no value; this model has no BN, so the
+# outputs equal the model's bit for bit (with BN, folding makes for slightly different rounding). The smallest and
+# largest value an observer has recorded are those of the data.
 
 # %%
 images = [image for (image,) in calibration_batches(32, batch_size=1)]
@@ -320,8 +329,9 @@ graph(
         "the int8 weight reaches conv2d through a dq.",
     ),
     caption=T(
-        zh="convert 之後：每個 observer 變成一對 q → dq，帶著算好的 scale（s）與 zero point（z）。",
-        en="After convert: each observer has become a pair q → dq that carries its scale (s) and zero point (z).",
+        zh="convert 之後：x 與 relu 的 observer 各變成一對 q → dq，帶著 scale（s）與 zero point（z）；weight 只有 dq。",
+        en="After convert: the observers on x and relu have each become a pair q → dq that carries its scale (s) and "
+        "zero point (z); the weight has only a dq.",
     ),
 )
 
@@ -356,7 +366,7 @@ graph(
 # $$\hat{x} = s\,(q - z) \tag{2}$$
 #
 # - $s$ (scale): how much the real number grows when the integer grows by one, in other words the size of a step.
-# - $z$ (zero point): the integer that stands for 0. It keeps 0 exact, so zero padding and the many zeros of ReLU
+# - $z$ (zero point): the integer for the real number 0. It keeps 0 exact, so zero padding and the many zeros of ReLU
 #   survive intact.
 # - $[q_{\min}, q_{\max}]$: the integers to use, $[-128, 127]$ for int8 activations.
 #
@@ -454,26 +464,27 @@ table(
 )
 
 # %% [markdown] lang="zh"
-# `XNNPACKQuantizer` 對 activation 用的是 `HistogramObserver`：它統計直方圖，從兩端往內縮範圍，估計的誤差一變大就停。這
-# 是近似的搜尋，不保證最好（torchao 0.18.0，`observer.py` 的 `_non_linear_param_search`）。int8 有 256 格，縮範圍很少划
-# 算，所以結果多半接近資料的最小、最大值，而且絕不會更寬；選定範圍之後就是式 (3)。其他 observer 見
-# [M02](../m02_observers/1_observers.py)。
+# `XNNPACKQuantizer` 對 activation 用的是 `HistogramObserver`：它統計直方圖，從兩端往內縮範圍。第一刀一定接受，之後估計
+# 的誤差一變大就停；這是近似的搜尋，不保證最好（torchao 0.18.0，`observer.py` 的 `_non_linear_param_search`）。選定範圍
+# 之後就是式 (3)。其他 observer 見 [M02](../m02_observers/1_observers.py)。拿圖上的範圍和資料比一比：
 
 # %% [markdown] lang="en"
-# For activations `XNNPACKQuantizer` picks `HistogramObserver`. It keeps a histogram, moves the borders inward, and
-# stops as soon as the estimated error grows: an approximate search that need not find the best range (torchao 0.18.0,
-# `_non_linear_param_search` in `observer.py`). With the 256 steps of int8, giving up range rarely pays, so the result
-# mostly stays close to the smallest and largest value, and it is never wider; from there on formula (3) applies.
-# [M02](../m02_observers/1_observers.py) compares the other observers.
+# For activations `XNNPACKQuantizer` picks `HistogramObserver`. It keeps a histogram and moves the borders inward: the
+# first cut is always accepted, after that it stops as soon as the estimated error grows. This approximate search need
+# not find the best range (torchao 0.18.0, `_non_linear_param_search` in `observer.py`); from there on formula (3)
+# applies. [M02](../m02_observers/1_observers.py) compares the other observers. Let us set the ranges in the graph
+# against the data:
 
 # %%
-rows = []
+rows, cuts = [], {}
 for name, (s, z) in params.items():
     smallest, largest = data[name].min(), data[name].max()
     low, high = s * (-128 - z), s * (127 - z)  # formula (2) at both ends
     assert abs(low - smallest) < s, f"{name}: starts a step or more off"
-    assert high < largest + s, f"{name}: wider than the data"
+    assert high < largest + s, f"{name}: a step or more too wide"
     clamped = (data[name] > high + s / 2).float().mean()
+    assert clamped < 0.01, f"{name}: more than 1 % of the values clamped"
+    cuts[name] = (largest - high) / (largest - smallest), clamped
     spans = f"{smallest:.3f} .. {largest:.3f}", f"{low:.3f} .. {high:.3f}"
     rows.append([f"`{name}`", *spans, f"{clamped:.4%}"])
 
@@ -487,6 +498,30 @@ table(
         T(zh="從上方被 clamp 的值", en="values clamped from above"),
     ],
 )
+say(
+    T(
+        zh="zero point 要捨入到整數，範圍會跟著平移，所以任一端最多比資料寬一格。",
+        en="The zero point is rounded to an integer and shifts the range with it, so either end is at most one step "
+        "wider than the data.",
+    )
+)
+most = max(cuts, key=lambda name: cuts[name][0])
+cut, clamped = cuts[most]
+if cut > 0.01:
+    say(
+        T(
+            zh=f"上端則可能被縮掉：`{most}` 少了資料範圍的 {cut:.0%}，被 clamp 的值有 {clamped:.4%}。",
+            en=f"The upper end may be cut: `{most}` loses {cut:.0%} of the data's range, "
+            f"which clamps {clamped:.4%} of its values.",
+        )
+    )
+else:
+    say(
+        T(
+            zh="這份資料的上端幾乎沒有被縮掉。",
+            en="With this data hardly anything is cut at the upper end.",
+        )
+    )
 
 # %% [markdown] lang="zh"
 # ## quantizer 與標註
@@ -564,15 +599,15 @@ graph(
 )
 
 # %% [markdown] lang="zh"
-# q 的輸出是 int8，dq 馬上又把它還原成 fp32 才交給 conv2d。所以 Q/DQ 圖不會變快：原來的運算一個沒少，還多出 q 與 dq。它
-# 的用處是**模擬** int8 的數值，每過一對 q → dq，值就被吸到最近的一格上。存成檔案也不會變小，因為 fp32 的 weight 還跟著
-# 它（[M01-1](1_minimal_ptq.py) 會算這筆帳）。
+# q 的輸出是 int8，dq 馬上又把它還原成 fp32 才交給 conv2d。原來的 conv、relu 都還是 fp32 運算，還多出 q 與 dq，所以 Q/DQ
+# 圖沒有理由變快。它的用處是**模擬** int8 的數值，每過一對 q → dq，值就被吸到最近的一格上。存成檔案也不會變小，因為 fp32
+# 的 weight 還跟著它（[M01-1](1_minimal_ptq.py) 會算這筆帳）。
 
 # %% [markdown] lang="en"
-# The output of q is int8, but dq turns it back into fp32 before conv2d sees it. So a Q/DQ graph is no faster: every
-# original operation is still there, with q and dq on top. What it is good for is to **simulate** int8: each pair q → dq
-# snaps a value to the nearest step. Nor is it smaller on disk, because the fp32 weight travels along
-# ([M01-1](1_minimal_ptq.py) does the accounting).
+# The output of q is int8, but dq turns it back into fp32 before conv2d sees it. conv and relu are still fp32
+# operations, with q and dq on top, so a Q/DQ graph has no reason to be faster. What it is good for is to **simulate**
+# int8: each pair q → dq snaps a value to the nearest step. Nor is it smaller on disk, because the fp32 weight travels
+# along ([M01-1](1_minimal_ptq.py) does the accounting).
 
 # %%
 for node in (conv2d, relu):
@@ -652,11 +687,16 @@ assert torch.allclose(left_side, right_side, atol=1e-5), "(4) does not hold"
 # | --- | --- |
 # | observer | 插在邊上的小模組：原樣傳回輸入，記下數值範圍，算出 scale 與 zero point |
 # | 校準 | 用有代表性的資料呼叫插了 observer 的圖 |
-# | quantizer、標註 | 後端提供的物件；它寫在 `node.meta` 上的決定 |
-# | per-tensor、per-channel | 整個 tensor 共用一個 scale，或每個 channel 各一個 |
-# | 對稱、非對稱 | zero point 固定為 0（weight），或隨範圍移動（activation） |
+# | PTQ、QAT | 訓練後量化：只校準；量化感知訓練：邊訓練邊模擬量化 |
+# | quantizer | 後端提供的物件，決定哪些 tensor 怎麼量化 |
+# | 標註 | quantizer 寫在 `node.meta` 上的決定 |
+# | per-tensor | 整個 tensor 共用一個 scale |
+# | per-channel | 每個 channel 各一個 scale |
+# | 對稱 | zero point 固定為 0（weight） |
+# | 非對稱 | zero point 隨範圍移動（activation） |
 # | Q/DQ 圖 | convert 的結果：fp32 的 op，加上把值吸到格子上的 q → dq |
-# | 後端、kernel | 執行模型的程式庫；它替一個或一串 op 寫好的計算 |
+# | 後端 | 執行模型的函式庫 |
+# | kernel | 後端替一個或一串 op 寫好的計算 |
 #
 # 全部的名詞在[詞彙表](../glossary.md)。
 
@@ -670,11 +710,16 @@ assert torch.allclose(left_side, right_side, atol=1e-5), "(4) does not hold"
 # | --- | --- |
 # | observer | a small module on an edge: returns its input as it is, records the range, computes scale and zero point |
 # | calibration | calling the graph with observers in it on representative data |
-# | quantizer, annotation | an object the backend provides; the decisions it writes into `node.meta` |
-# | per-tensor, per-channel | one scale for the whole tensor, or one for each channel |
-# | symmetric, asymmetric | zero point fixed at 0 (weights), or moving with the range (activations) |
+# | PTQ, QAT | post-training quantization only calibrates; quantization-aware training simulates quantization while it trains |
+# | quantizer | an object the backend provides; decides which tensors to quantize, and how |
+# | annotation | what the quantizer decided, written into `node.meta` |
+# | per-tensor | one scale for the whole tensor |
+# | per-channel | one scale for each channel |
+# | symmetric | zero point fixed at 0 (weights) |
+# | asymmetric | zero point moves with the range (activations) |
 # | Q/DQ graph | the result of convert: fp32 ops, plus pairs q → dq that snap values to steps |
-# | backend, kernel | a library that runs models; its code for one op or a chain of them |
+# | backend | a library that runs models |
+# | kernel | a backend's code for one op or a chain of them |
 #
 # All terms are in the [glossary](../glossary.md).
 
@@ -684,7 +729,7 @@ assert torch.allclose(left_side, right_side, atol=1e-5), "(4) does not hold"
 # - 量化要回答三個問題：哪些 tensor、什麼 scale 與 zero point、怎麼交給後端。
 # - PT2E 在 export 出來的圖上依序回答：quantizer 標註、observer 校準、convert 寫成 Q/DQ 圖。
 # - 範圍內的誤差最多半格；範圍外會被 clamp，誤差沒有上限。
-# - Q/DQ 圖只模擬數值，不更快也不更小；真正的 int8 運算是後端認出 dq → op → q 之後換上的 kernel。
+# - Q/DQ 圖只模擬數值，運算還是 fp32，檔案也不更小；真正的 int8 運算是後端認出 dq → op → q 之後換上的 kernel。
 
 # %% [markdown] lang="en"
 # ## Recap
@@ -693,8 +738,8 @@ assert torch.allclose(left_side, right_side, atol=1e-5), "(4) does not hold"
 # - PT2E answers them in order, in the exported graph: the quantizer annotates, observers calibrate, convert writes a
 #   Q/DQ graph.
 # - Inside the range the error is at most half a step; outside, values are clamped and it has no limit.
-# - A Q/DQ graph simulates numbers, no faster and no smaller; real int8 happens in the kernel a backend puts in place of
-#   dq → op → q.
+# - A Q/DQ graph only simulates numbers: it still computes in fp32 and is no smaller; real int8 happens in the kernel a
+#   backend puts in place of dq → op → q.
 
 # %% [markdown] lang="zh"
 # ## 試試看

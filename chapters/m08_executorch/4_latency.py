@@ -14,7 +14,7 @@
 # **讀完你會知道**
 #
 # - 「換 runtime」和「量化」各帶來幾倍，怎麼把兩者分開
-# - 怎麼量 latency（延遲），在忙碌的機器上也站得住
+# - 怎麼量 latency（延遲），讓結果在忙碌的機器上也可信
 # - 看一個倍數的區間，什麼時候能說「變快了」
 
 # %% [markdown] lang="en"
@@ -148,7 +148,8 @@ assert threads() == {"torch": 1, "ExecuTorch": 1}
 # ### 簡單的方法：七輪取最快
 #
 # 先暖身 20 次，讓快取和記憶體配置就緒；再做 7 輪、每輪 100 次，取最快一輪的平均。
-# 別的程序只會讓一輪變慢，不會讓它變快，所以最快的一輪受的干擾最少：
+# 別的行程只會讓一輪變慢，不會讓它變快，所以最快的一輪受的干擾最少。`common/latency.py` 的 `sequential_min` 就這樣量
+# （節錄，不能單獨執行）：
 #
 # ```python
 # rounds = timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)
@@ -156,13 +157,15 @@ assert threads() == {"torch": 1, "ExecuTorch": 1}
 # ```
 #
 # 拿這個方法量**一個**函式，很好用。拿來比**兩個**，就多了一個假設：輪到第二個的時候，機器還和剛才一樣快。
-# 下面這台假想的機器，在第一個函式剛量完時降到一半的速度。兩個函式真正的倍數是 3：
+# 下面這台假想的機器，在第一個函式剛量完時降到一半的速度。兩個函式真正的倍數是 3。
+# （`T(zh=…, en=…)` 是同一句話的兩種語言，`say` 顯示你正在讀的那一種；兩個都是課程自己的工具。）
 
 # %% [markdown] lang="en"
 # ### The simple method: the best of seven rounds
 #
 # Warm up with 20 calls, until caches and memory are in place; then run 7 rounds of 100 calls and take the mean of the
-# fastest round. Other processes can only make a round slower, so the fastest one was disturbed least:
+# fastest round. Other processes can only make a round slower, so the fastest one was disturbed least. That is
+# `sequential_min` in `common/latency.py` (an excerpt, it does not run by itself):
 #
 # ```python
 # rounds = timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)
@@ -171,7 +174,8 @@ assert threads() == {"torch": 1, "ExecuTorch": 1}
 #
 # For **one** function this works well. To compare **two**, it needs one more assumption: when the second one's turn
 # comes, the machine is still as fast as it was. Here is a made-up machine that drops to half its speed just after the
-# first function is done. One function really is 3 times as fast as the other:
+# first function is done. One function really is 3 times as fast as the other. (`T(zh=…, en=…)` holds a sentence in both
+# languages and `say` shows it in the one you are reading; both are the course's own helpers.)
 
 
 # %%
@@ -203,16 +207,17 @@ assert abs(ratio - 1.5) < 0.01
 
 # %% [markdown] lang="zh"
 # 兩次量測都很乾淨，七輪之間沒有差異；倍數卻只剩一半，而且從數字上看不出來。
-# 筆電降頻、雲端主機的鄰居開始工作，都是這樣的機器。
+# 筆電降頻、雲端主機的鄰居開始工作，都會造成這種情形。
 #
 # ### 這一頁的方法：輪流量
 #
-# 1. 每種方式先暖身 20 次，再挑一個呼叫次數，讓連續呼叫的一段大約 3 ms。
+# 1. 每種方式先暖身 20 次，再挑一個呼叫次數，讓連續呼叫的一段大約 3 ms；一次呼叫就更久的，一段只有一次。
 # 2. 做 40 輪：每一輪裡，每種方式各跑一段，順序每輪重新打亂。
-# 3. 倍數**在同一輪裡**算：兩段相隔幾毫秒，機器慢的時候一起慢，相除就消掉了。
+# 3. 倍數**在同一輪裡**算：同一輪的各段緊接著跑，機器慢的時候一起慢，相除就消掉了。
 # 4. 報 40 個倍數的中位數和 95% 區間（bootstrap：從 40 輪裡一再重複抽出 40 輪，看中位數會移動多少）。
 #
-# 核心只有四行（`common/latency.py` 的 `measure`）：
+# 核心只有四行（節錄自 `common/latency.py` 的 `measure`，不能單獨執行）。`measure` 和 `sequential_min` 都在
+# `torch.no_grad()` 裡計時，eager 不必為反向傳播記錄什麼：
 #
 # ```python
 # for _ in range(rounds):
@@ -230,14 +235,16 @@ assert abs(ratio - 1.5) < 0.01
 #
 # ### This page's method: take turns
 #
-# 1. Each way warms up with 20 calls; then we pick how many calls in a row take about 3 ms: a block.
+# 1. Each way warms up with 20 calls; then we pick how many calls in a row take about 3 ms: a block. Where a single call
+#    takes longer, a block is one call.
 # 2. There are 40 rounds. In each, every way runs one block, in an order that is shuffled anew.
-# 3. Ratios are taken **within a round**: its blocks are milliseconds apart, so a slow machine slows them all, and that
-#    cancels out.
+# 3. Ratios are taken **within a round**: its blocks run right after one another, so a slow machine slows them all, and
+#    that cancels out.
 # 4. We report the median of the 40 ratios and its 95% interval (bootstrap: draw 40 of the rounds again and again, with
 #    repetition, and see how far the median moves).
 #
-# The heart of it is four lines (`measure` in `common/latency.py`):
+# The heart of it is four lines (an excerpt from `measure` in `common/latency.py`, it does not run by itself). Both
+# `measure` and `sequential_min` time inside `torch.no_grad()`, so eager records nothing for a backward pass:
 #
 # ```python
 # for _ in range(rounds):
@@ -309,10 +316,14 @@ def steps_off(ways):
 
 # %% [markdown] lang="zh"
 # 兩種寬度、四種方式，一共八個，對完答案就全部放進同樣的 40 輪；簡單的方法也量一次，放在旁邊比。
+# `cached` 是課程的工具：函式第一次執行時把結果存檔，之後讀檔；程式或套件版本變了才重做，加上 `measurement=True`，
+# 換了 CPU 種類也會重做。
 
 # %% [markdown] lang="en"
 # Two widths and four ways make eight. Once their answers are compared, all of them take turns in the same 40 rounds; the
-# simple method times them once, too.
+# simple method times them once, too. `cached`, a helper of the course, stores what the function returns on its first
+# run and reads it back later. The function runs again when its code or a library's version changes and, with
+# `measurement=True`, also on another class of CPU.
 
 
 # %%
@@ -346,11 +357,11 @@ print(results["environment"])
 print("threads:", results["threads"])
 
 # %% [markdown] lang="zh"
-# 原始的數字存了起來，改這一頁的文字不會重新量一次；上面印的是**量測當時**的環境。先看答案：
+# 原始的數字存了起來，改這一頁的文字不會重新量一次；上面印的是**量測當時**的環境。先看輸出對不對：
 
 # %% [markdown] lang="en"
 # The raw numbers are stored, so that editing this page's text does not measure again; what is printed above is the
-# environment **of the measurement**. The answers first:
+# environment **of the measurement**. Are the outputs right?
 
 # %%
 rows = []
@@ -381,14 +392,14 @@ table(
 # The fp32 `.pte` and eager differ by floating-point rounding only; the int8 `.pte` is at most one step from its Q/DQ
 # graph, for reasons that [M08-2](2_to_pte.py) gives. All four do the same job, so now we compare times:
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 NAMES = {
     EAGER: EAGER,
     QDQ: T(zh="Q/DQ 圖", en=QDQ),
     FP32_PTE: "fp32 `.pte`",
     INT8_PTE: "int8 `.pte`",
 }
-header = [T(zh="µs，越小越快", en="µs, less is faster")]
+header = [T(zh="µs，越小越快", en="µs, lower is faster")]
 for width in WIDTHS:
     n = results["parameters"][at(EAGER, width)]
     header.append(
@@ -452,7 +463,7 @@ axes.xaxis.set_major_formatter(lambda us, _: f"{us:g}")
 axes.set_yticks(range(len(METHODS)), METHODS)
 axes.invert_yaxis()
 axes.grid(axis="y", visible=False)
-axes.set_xlabel("latency at batch 1 (µs, log scale, less is faster)")
+axes.set_xlabel("latency at batch 1 (µs, log scale, lower is faster)")
 axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
 
 ranks = []
@@ -481,8 +492,11 @@ show(
 )
 
 # %% [markdown] lang="zh"
-# 每種寬度的兩個數字本來就不會相等：一個取**最快**的一輪，一個取**中間**的一輪，量的時刻也不同。該比的不是它們，
-# 而是倍數；倍數也不是拿兩個中位數相除，是在同一輪裡算的。
+# **這些 µs 不只是模型的時間**：量測時，機器上別的工作若也占用 CPU，它們造成的等待全算在裡面。可信的是倍數，
+# 不是 µs；倍數也不是拿兩個中位數相除，是在同一輪裡算的。
+#
+# 每種寬度的兩欄本來就不會相等：一欄取**中間**的一輪，一欄取**最快**的一輪。更要緊的是，簡單的方法在另一個時刻量，
+# 當時的機器可能比較閒，也可能比較忙；它的缺點就在這裡：連它自己的各列，也是一個量完才量下一個。
 #
 # ## B. 收益分兩段：換 runtime、再量化
 #
@@ -495,9 +509,13 @@ show(
 # | 對照 | eager fp32 | Q/DQ 圖 | 加上 q/dq；runtime 不變，也沒有 int8 kernel |
 
 # %% [markdown] lang="en"
-# A width's two numbers aren't meant to be equal: one is the **fastest** round, the other the **middle** one, and they
-# were measured at different times. What to compare is ratios; and those aren't one median divided by another, they are
-# taken within a round.
+# **These µs are not the model's time alone**: where other work used the machine's CPU as well, the waiting it
+# caused is included. What holds up is the ratios, not the µs; and those aren't one median divided by another, they are taken
+# within a round.
+#
+# A width's two columns aren't meant to be equal: one is the **middle** round, the other the **fastest**. More important,
+# the simple method ran at another moment, when the machine may have been less busy or busier. That is its flaw: even
+# its own rows were timed one after the other.
 #
 # ## B. Two gains: a new runtime, then quantization
 #
@@ -534,11 +552,14 @@ def simple_ratio(results, step, width):
     )
 
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 def without_interval(ratio):
     if ratio < 1:
-        return T(zh=f"{1 / ratio:.2f}× 慢", en=f"{1 / ratio:.2f}× slower")
-    return T(zh=f"{ratio:.2f}× 快", en=f"{ratio:.2f}× faster")
+        return T(
+            zh=f"慢，時間是 {1 / ratio:.2f} 倍",
+            en=f"takes {1 / ratio:.2f}× as long",
+        )
+    return T(zh=f"快，{ratio:.2f} 倍", en=f"{ratio:.2f}× as fast")
 
 
 rows = []
@@ -568,22 +589,31 @@ table(
         T(zh="對照：加上 q/dq", en="control: q/dq added"),
     ],
     caption=T(
-        zh="倍數的中位數 [95% 區間]。簡單方法的兩列是時間相除，沒有區間。",
-        en="Median of the ratios [95% interval]. The simple method's two rows are times divided, without an interval.",
+        zh="倍數的中位數 [95% 區間]。「快，n 倍」指速度，「時間是 n 倍」指一次呼叫的時間。"
+        "簡單方法的兩列是時間相除，沒有區間。",
+        en="Median of the ratios [95% interval]: “as fast” is about speed, “as long” about the time of a call. The simple "
+        "method's two rows are times divided, without an interval.",
     ),
 )
 
 # %% [markdown] lang="zh"
-# 這些數字只屬於那個環境，下面的句子也是：它們由程式照區間挑出來，每種結果都事先寫好了一句。規則有三條：
-# 整個區間在 1 的同一邊，才說快或慢；整個區間都在 1 的 5% 之內，算打平；不然，區間跨過 1 就什麼都不說。
+# 這些數字只屬於那個環境，下面的句子也是：它們由程式照區間挑出來，每種結果都事先寫好了一句，`tell` 把判斷相同的
+# 寬度併成一句。規則照順序看：
+#
+# 1. 整個區間都在 1 的 5% 之內：打平。
+# 2. 不然，整個區間在 1 的同一邊：快，或者慢。
+# 3. 再不然，區間跨過 1：說不準，不下結論。
 
 # %% [markdown] lang="en"
 # These numbers belong to that environment, and so do the sentences below: code picks them by the intervals, and one is
-# written for every outcome. The code has three rules: faster or slower only where the whole interval lies on one side
-# of 1; a tie where all of it is within 5% of 1; otherwise, where the interval contains 1, no claim at all.
+# written for every outcome; `tell` puts widths with the same verdict into one sentence. The rules, in this order:
+#
+# 1. The whole interval is within 5% of 1: a tie.
+# 2. Else, the whole interval lies on one side of 1: faster, or slower.
+# 3. Else, the interval contains 1: unclear, no claim.
 
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 def conclusions(results):
     """What these results allow us to say; the same results, the same sentences."""
     if len(set(results["threads"].values())) > 1:
@@ -667,8 +697,8 @@ def about_width(results):
     elif longer < more / 2:
         eager = T(
             zh="變成 {longer} 倍，增加得比參數少：有一部分時間不隨模型變大，例如一個個 op 的呼叫",
-            en="{longer} times as long, less than in step: a part of the time does not grow with the model, such as "
-            "calling ops one by one",
+            en="{longer} times as long, growing less than proportionally: a part of the time does not grow with the "
+            "model, such as calling ops one by one",
         )
     else:
         eager = T(
@@ -677,7 +707,7 @@ def about_width(results):
         )
     said = [
         T(
-            zh="**變寬之後的 eager**：參數變成 {more} 倍，時間{eager}（這是推測，沒有量到）。",
+            zh="**模型變寬時，eager**：參數變成 {more} 倍，時間{eager}（這是推測，沒有量到）。",
             en="**Eager, wider**: {more} times the parameters take {eager} (our inference, not measured).",
         ).format(more=f"{more:.1f}", eager=eager.format(longer=f"{longer:.1f}"))
     ]
@@ -692,29 +722,33 @@ def about_width(results):
         for w in (small, large)
     }
     growth = compare(gains[large], gains[small])
-    was = f"{growth.ratio:.2f}× [{growth.low:.2f},\N{NO-BREAK SPACE}{growth.high:.2f}]"
+    interval = f"[{growth.low:.2f},\N{NO-BREAK SPACE}{growth.high:.2f}]"
     sentence = {
         "faster": T(
-            zh="**變寬之後的量化**：倍數變大，是原來的 {ratio}。"
+            zh="**模型變寬時，量化**：倍數變大，變成原來的 {ratio} 倍 {interval}。"
             "模型小的時候，呼叫和出入口的 fp32 ↔ int8 轉換占的比例高（這是推測，沒有量到，而且只有兩種寬度）。",
-            en="**Quantization, wider**: its gain grows, to {ratio} of what it was. In a small model, calls and the fp32 ↔ "
-            "int8 conversions at both ends weigh more (our inference, not measured, and from two widths only).",
+            en="**Quantization, wider**: its gain grows, to {ratio} times what it was {interval}. In a small model, calls and "
+            "the fp32 ↔ int8 conversions at both ends weigh more (our inference, not measured, and from two widths only).",
         ),
         "slower": T(
-            zh="**變寬之後的量化**：倍數變小，是原來的 {ratio}。",
-            en="**Quantization, wider**: its gain shrinks, to {ratio} of what it was.",
+            zh="**模型變寬時，量化**：倍數變小，變成原來的 {ratio} 倍 {interval}。",
+            en="**Quantization, wider**: its gain shrinks, to {ratio} times what it was {interval}.",
         ),
         "tie": T(
-            zh="**變寬之後的量化**：倍數不隨寬度改變，是原來的 {ratio}。",
-            en="**Quantization, wider**: its gain does not change with the width, it is {ratio} of what it was.",
+            zh="**模型變寬時，量化**：倍數不隨寬度改變，是原來的 {ratio} 倍 {interval}。",
+            en="**Quantization, wider**: its gain does not change with the width, it is {ratio} times what it was "
+            "{interval}.",
         ),
         "unclear": T(
-            zh="**變寬之後的量化**：看不出倍數有沒有變，是原來的 {ratio}，區間跨過 1。",
-            en="**Quantization, wider**: whether its gain changes can't be told: it is {ratio} of what it was, and the "
-            "interval contains 1.",
+            zh="**模型變寬時，量化**：看不出倍數有沒有變，是原來的 {ratio} 倍 {interval}，區間跨過 1。",
+            en="**Quantization, wider**: whether its gain changes can't be told: it is {ratio} times what it was "
+            "{interval}, and the interval contains 1.",
         ),
     }[growth.verdict]
-    return [*said, sentence.format(ratio=was)]
+    return [
+        *said,
+        sentence.format(ratio=f"{growth.ratio:.2f}", interval=interval),
+    ]
 
 
 def about_methods(results):
@@ -735,8 +769,8 @@ def about_methods(results):
         for low, high in map(spread_us, results["rounds_us"].values())
     )
     start = T(
-        zh="**兩種量法**：時間最不穩的一種方式，第 90 百分位數是第 10 的 {spread} 倍。",
-        en="**The two methods**: for the least steady way to run, the 90th percentile is {spread} times the 10th. ",
+        zh="**兩種量法**：八個裡面時間最不穩的一個，第 90 百分位數是第 10 的 {spread} 倍。",
+        en="**The two methods**: for the noisiest of the eight, the 90th percentile is {spread} times the 10th. ",
     ).format(spread=f"{spread:.1f}")
     if outside == 0:
         sentence = T(
@@ -745,24 +779,25 @@ def about_methods(results):
         )
     else:
         sentence = T(
-            zh="{start}七輪取最快的 {n} 個倍數，有 {outside} 個落在區間外；差最多的一個是 {simple}，輪流量是 {ratio}。",
-            en="{start}Of {n} ratios from the best of seven, {outside} lie outside the intervals; the one farthest off is "
-            "{simple}, where taking turns gives {ratio}.",
+            zh="{start}七輪取最快的 {n} 個倍數，有 {outside} 個落在區間外；差最多的一個說「{simple}」，輪流量是「{found}」。"
+            "它用到的兩個時間來自不同的時刻。",
+            en="{start}Of {n} ratios from the best of seven, {outside} lie outside the intervals; the one farthest off says "
+            "“{simple}” where taking turns says “{found}”. Its two times come from different moments.",
         )
-    numbers = {
+    values = {
         "n": len(pairs),
         "outside": outside,
-        "simple": f"{simple:.2f}×",
-        "ratio": f"{found.ratio:.2f}×",
+        "simple": without_interval(simple),
+        "found": in_words(found),
     }
-    return [sentence.format(start=start, **numbers)]
+    return [sentence.format(start=start, **values)]
 
 
 # %%
 say(conclusions(results))
 
 # %% [markdown] lang="zh"
-# 對一下你的預測：第 1 題看「對照」，第 3 題看「變寬之後的量化」。第 2 題不必量就有答案，**int8 的基準是同一個
+# 對一下你的預測：第 1 題看「對照」，第 3 題看「模型變寬時，量化」。第 2 題不必量就有答案，**int8 的基準是同一個
 # runtime 的 fp32**，不是 PyTorch eager（[M07 概覽](../m07_backends/0_overview.py)〈速度的基準〉）。拿 int8 `.pte` 直接
 # 和 eager 比，兩段的倍數會乘在一起，全算到量化頭上。
 #
@@ -770,7 +805,7 @@ say(conclusions(results))
 #
 # - kernel 換了：PyTorch 的換成 XNNPACK 的；
 # - 呼叫少了：整張圖一次交給 XNNPACK，不再一個個 op 經過 Python 與 dispatcher；
-# - BatchNorm 不見了：eager 一層一層算，lowering 把它折進 conv（讀 executorch 1.5.1 的
+# - BatchNorm 不見了：eager 把 conv 和 BatchNorm 分開算，lowering 把它折進 conv（讀 executorch 1.5.1 的
 #   `backends/xnnpack/_passes/fuse_batch_norm.py`）。
 
 # %% [markdown] lang="en"
@@ -784,7 +819,7 @@ say(conclusions(results))
 # - other kernels: XNNPACK's instead of PyTorch's;
 # - fewer calls: XNNPACK gets the whole graph at once, instead of op by op through Python and the dispatcher;
 # - no BatchNorm: lowering folds it into the convolutions (read in executorch 1.5.1,
-#   `backends/xnnpack/_passes/fuse_batch_norm.py`), while eager still computes one after the other.
+#   `backends/xnnpack/_passes/fuse_batch_norm.py`), while eager computes convolution and BatchNorm separately.
 
 # %% [markdown] lang="zh"
 # ## 小結
@@ -819,7 +854,7 @@ say(conclusions(results))
 # q/dq are added, but the `nn.Module` has also become a graph from `torch.export`.
 #
 # Add a way to run that separates the two, and find each one's factor with `measure` and `compare`. Predict first: which
-# of them takes most of the time?
+# one causes most of the slowdown?
 
 # %% [markdown] lang="zh" tags=["solution"]
 # 站在中間的，是匯出了、還沒量化的圖：
@@ -866,13 +901,86 @@ table(
 )
 
 # %% [markdown] lang="zh" tags=["solution"]
-# 前兩欄相乘，大約就是第三欄。只看第三欄，會把匯出的那一段也算到 q/dq 頭上。
+# 慢的主要是哪一段？也讓程式照區間回答。兩段都慢的話，在同一輪裡比哪一段變成的倍數大，規則和前面相同：
+
+# %% [markdown] lang="en" tags=["solution"]
+# Which one causes most of the slowdown? Again code answers by the intervals. If both are slower, it compares their
+# factors within each round, by the same rules as before:
+
+
+# %% tags=["solution"]
+def about_control(rounds):
+    """For each width, which of the two changes slows the model down more."""
+    said, unexplained = [], False
+    for width in WIDTHS:
+        us = [rounds[at(name, width)] for name in (EAGER, EXPORTED, QDQ)]
+        first, second = compare(us[0], us[1]), compare(us[1], us[2])
+        slower = [found.verdict == "slower" for found in (first, second)]
+        # the second change's factor over the first one's, round by round
+        more = compare(ratios(us[2], us[1]), ratios(us[1], us[0])).verdict
+        if not any(slower):
+            answer = T(
+                zh="兩段都不能說變慢了", en="neither can be called slower"
+            )
+        elif slower == [True, False]:
+            answer = T(
+                zh="只有匯出能說變慢了",
+                en="only the export can be called slower",
+            )
+        elif slower == [False, True]:
+            answer = T(
+                zh="只有 q/dq 能說變慢了", en="only q/dq can be called slower"
+            )
+        elif more == "faster":
+            answer = T(
+                zh="兩段都慢，主要是 q/dq", en="both slow it down, q/dq more"
+            )
+        elif more == "slower":
+            answer = T(
+                zh="兩段都慢，主要是匯出",
+                en="both slow it down, the export more",
+            )
+        elif more == "tie":
+            answer = T(
+                zh="兩段都慢，程度差不多", en="both slow it down, about equally"
+            )
+        else:
+            answer = T(
+                zh="兩段都慢，分不出哪一段慢得多",
+                en="both slow it down, and which does more can't be told",
+            )
+        said.append(
+            T(
+                zh="**width={width}**：{answer}。匯出：{first}；q/dq：{second}。",
+                en="**width={width}**: {answer}. Export: {first}; q/dq: {second}.",
+            ).format(
+                width=width,
+                answer=answer,
+                first=in_words(first),
+                second=in_words(second),
+            )
+        )
+        unexplained |= slower[0]
+    if unexplained:
+        said.append(
+            T(
+                zh="匯出的 fp32 圖為什麼比 eager 慢，我們沒有查。",
+                en="Why the exported fp32 graph is slower than eager, we did not look into.",
+            )
+        )
+    return said
+
+
+say(about_control(rounds))
+
+# %% [markdown] lang="zh" tags=["solution"]
+# 只看「合起來」，會把匯出的那一段也算到 q/dq 頭上。
 #
 # 第二欄也還不純：prepare 把 BatchNorm 折進了 conv（[M04](../m04_batchnorm/0_overview.py)），Q/DQ 圖因此少算四個 op，
 # 讓 q/dq 看起來比實際便宜一點。
 
 # %% [markdown] lang="en" tags=["solution"]
-# The first two columns multiplied give about the third. From the third alone, we would charge the export to q/dq as well.
+# From "together" alone, we would charge the export to q/dq as well.
 #
 # The second column isn't pure either: prepare folds BatchNorm into the convolutions
 # ([M04](../m04_batchnorm/0_overview.py)), so the Q/DQ graph has four ops fewer to compute, and q/dq look a little cheaper

@@ -27,10 +27,15 @@ def main() -> int:
     given = parser.parse_args()
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     try:
-        course = open_course()
+        return obey(given)
     except ChapterError as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def obey(given: argparse.Namespace) -> int:
+    """Do what was asked. Raises ChapterError for a fault in a source."""
+    course = open_course()
     if given.command == "run":
         return execute(course, given.chapter)
     if given.command == "key":

@@ -94,8 +94,9 @@ class Executor:
         self.executed_cells = 0
         self._cpu_class, self._machine = cpu_class or (lambda: platform.machine()), machine or (lambda: {})
         self.failed: dict[tuple, Failure] = {}  # what failed is not tried again while it stays as it is
+        self._bare_parent: WarmParent | None = None
         self._warm_parent: WarmParent | None = None
-        self._cold_starts = 0
+        self._early = 0
         self._running: set[Runner] = set()
         self._counting = threading.Lock()
 
@@ -179,29 +180,31 @@ class Executor:
     def _kernels(self, chapters: list[Chapter]):
         """While open, kernels are forked from a parent that has imported what these chapters import.
 
-        The parent imports on one core; on the others the first chapters start cold meanwhile. Where that is all of them
-        there is no parent.
+        It imports on one core. On the others the first chapters start meanwhile, from a parent that has imported
+        nothing; where that is all of them there is no other.
         """
-        self._cold_starts = self.workers - 1
-        if not self.warm or len(chapters) <= max(1, self._cold_starts):
+        if not self.warm:
             yield
             return
-        with tempfile.TemporaryDirectory(prefix="pt2e-") as folder:
-            output = Path(folder, "imports.txt")
+        self._early = self.workers - 1
+        all_early = len(chapters) <= max(1, self._early)
+        with tempfile.TemporaryDirectory(prefix="pt2e-") as folder, contextlib.ExitStack() as parents:
+            printed = [Path(folder, "bare.txt"), Path(folder, "imports.txt")]
             try:
-                parent = WarmParent(self._heavy_modules(chapters), self._environment(), output)
+                if self._early or all_early:
+                    self._bare_parent = parents.enter_context(WarmParent([], self._environment(), printed[0]))
+                if not all_early:
+                    modules = self._heavy_modules(chapters)
+                    self._warm_parent = parents.enter_context(WarmParent(modules, self._environment(), printed[1]))
             except OSError as error:
                 log.info("kernels start cold: %s", error)
+            try:
                 yield
-                return
-            with parent:
-                self._warm_parent = parent
-                try:
-                    yield
-                finally:
-                    self._warm_parent = None
-            if printed := output.read_text(errors="replace").strip():
-                log.warning("importing the chapters' libraries printed:\n%s", printed)
+            finally:
+                self._bare_parent = self._warm_parent = None
+                parents.close()
+            if told := "".join(path.read_text(errors="replace") for path in printed if path.exists()).strip():
+                log.warning("importing the chapters' libraries printed:\n%s", told)
 
     def _heavy_modules(self, chapters: list[Chapter]) -> list[str]:
         """The library modules these chapters and their helpers import, with the helper packages' own __init__ first."""
@@ -278,11 +281,11 @@ class Executor:
         from common.site.kernels import Manager
 
         with self._counting:
-            self._cold_starts -= 1
-            warm = self._warm_parent if self._cold_starts < 0 else None
+            self._early -= 1
+            parent = self._warm_parent if self._early < 0 and self._warm_parent else self._bare_parent
         command = (
-            warm.kernel_command()
-            if warm and warm.alive()
+            parent.kernel_command()
+            if parent and parent.alive()
             else [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         )
         manager = Manager(transport="ipc", ip=str(Path(folder, "k")), connection_file=str(Path(folder, "k.json")))

@@ -50,6 +50,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import CountHandler, get_relative_url
 
 HERE = Path(__file__).parent
+LAST_PAGES = ("glossary.md", "build-machine.md", "about.md")  # they close the navigation, in this order
 import_later("mkdocs_jupyter.convert")  # works where mkdocs.yml lists this plugin first
 log = logging.getLogger("mkdocs.plugins.pt2e")
 
@@ -64,7 +65,6 @@ class English(Config):
     site_name = config_options.Type(str)
     site_description = config_options.Type(str, default="")
     docs_dir = config_options.Type(str)
-    toggles = config_options.ListOfItems(config_options.Type(str), default=[])
 
 
 class Options(Config):
@@ -455,8 +455,6 @@ def translate(config: MkDocsConfig, language: Language, english: English) -> Non
     if language is EN:
         config.theme.static_templates -= {"404.html"}  # a host shows the one at the site's root
         config.edit_uri = (config.edit_uri or "").replace("docs/zh", english.docs_dir)
-        for palette, name in zip(config.theme.get("palette") or [], english.toggles, strict=False):
-            palette["toggle"]["name"] = name
 
 
 def site_path(site_url: str | None, language: Language) -> str:
@@ -468,12 +466,13 @@ def site_path(site_url: str | None, language: Language) -> str:
 def navigation(course: Course, docs: Path, language: Language) -> list:
     """MkDocs' `nav`: home, the chapters that exist, the other pages."""
     pages = sorted(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))
-    nav: list = [page for page in pages if page == "index.md"]
+    nav: list = [{language.pick("首頁", "Home"): page} for page in pages if page == "index.md"]
     for section in course.sections:
         existing = [page for page in section.pages if page in course.by_name]
         if existing:
             nav.append({language.pick(section.zh, section.en): existing})
-    return nav + [page for page in pages if page != "index.md"]
+    others = [page for page in pages if page != "index.md"]
+    return nav + sorted(others, key=lambda page: LAST_PAGES.index(page) if page in LAST_PAGES else -1)
 
 
 def chapter_file(chapter: Chapter, config: MkDocsConfig) -> ChapterFile:
@@ -484,7 +483,7 @@ def chapter_file(chapter: Chapter, config: MkDocsConfig) -> ChapterFile:
     file.dest_uri = address(chapter.name) + "index.html"
     file.url = address(chapter.name)
     if chapter.name.split("/")[-1].startswith("0_"):
-        file.name = "index"  # the theme shows it as its section's own page
+        file.name = "index"  # its address is its folder's
     return file
 
 
@@ -492,7 +491,9 @@ def first_words(page: str, limit: int = 150) -> str:
     """The beginning of the page's first paragraph, cut at a word or mark where it is longer."""
     paragraph = lxml_html.fragment_fromstring(page, create_parent=True).find(".//p")
     text = " ".join(paragraph.text_content().split()) if paragraph is not None else ""
-    return text if len(text) <= limit else re.sub(r"[\w(（「]*$", "", text[: limit - 1]).rstrip(" ,，、") + "…"
+    if len(text) > limit:
+        text = re.sub(r"[\w(（「]*$", "", text[: limit - 1]).rstrip(" ,，、") + "…"
+    return html.escape(text)  # Material puts it into an attribute as it is
 
 
 def failed_page(failure: Failure) -> str:

@@ -426,7 +426,7 @@ def _figure(
     drawings: Sequence[tuple[T | str | None, Drawing]],
     named: bool = True,
 ) -> dict[str, str]:
-    name = f' role="group" aria-label="{html.escape(plain(alt.in_language(language)))}"' if named else ""
+    name = f' aria-label="{html.escape(plain(alt.in_language(language)))}"' if named else ""
     parts = [plain_figure(alt, caption, language)]
     for title, drawing in drawings:
         parts += ["", *([plain(in_language(title, language))] if title else []), drawing.view.text()]

@@ -122,9 +122,9 @@ def test_nothing_is_called_faster_when_the_interval_contains_one(page, verdict):
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
-def test_slower_is_told_as_times_as_slow(page, language):
+def test_slower_is_told_as_times_as_long(page, language):
     sentence = next(s for s in said(page, language) if s.startswith(STARTS[language]["control"]))
-    assert "4.00×" in sentence and "0.25" not in sentence
+    assert {"zh": "時間是 4.00 倍", "en": "4.00× as long"}[language] in sentence and "0.25" not in sentence
 
 
 def test_what_is_said_beyond_the_measurement_is_marked_as_inference(page):
@@ -154,7 +154,7 @@ def test_remarks_belong_to_their_verdict(page, language, verdict):
 
 GROWTH = {
     "zh": {"barely": "慢得很少", "less": "增加得比參數少", "in step": "差不多同步"},
-    "en": {"barely": "only ", "less": "less than in step", "in step": "nearly in step"},
+    "en": {"barely": "only ", "less": "less than proportionally", "in step": "nearly in step"},
 }
 
 
@@ -164,7 +164,7 @@ GROWTH = {
     [(1.0, "barely"), (1.9, "barely"), (2.1, "less"), (7.0, "less"), (8.0, "in step"), (16.0, "in step")],
 )
 def test_eager_growing_with_the_parameters(page, language, longer, told):
-    start = {"zh": "**變寬之後的 eager**", "en": "**Eager, wider**"}[language]
+    start = {"zh": "**模型變寬時，eager**", "en": "**Eager, wider**"}[language]
     (sentence,) = [s for s in said(page, language, longer=longer) if s.startswith(start)]
     assert "15.1" in sentence and f"{longer:.1f}" in sentence
     assert {name for name, sign in GROWTH[language].items() if sign in sentence} == {told}
@@ -177,7 +177,7 @@ GAIN = {
 
 
 def gain_sentences(page, language, **how):
-    start = {"zh": "**變寬之後的量化**", "en": "**Quantization, wider**"}[language]
+    start = {"zh": "**模型變寬時，量化**", "en": "**Quantization, wider**"}[language]
     return [s for s in said(page, language, **how) if s.startswith(start)]
 
 
@@ -210,7 +210,82 @@ def test_the_two_methods_agreeing_and_disagreeing(page, language):
     outside = {"zh": "有 1 個落在區間外", "en": "1 lie outside"}[language]
     agree, disagree = said(page, language)[-1], said(page, language, off=1.6)[-1]
     assert inside in agree and outside not in agree
-    assert outside in disagree and inside not in disagree and "4.80×" in disagree and "3.00×" in disagree
+    assert outside in disagree and inside not in disagree
+    told = {"zh": ("「快，4.80 倍」", "「快，3.00 倍 ["), "en": ("“4.80× as fast”", "“3.00× as fast [")}[language]
+    assert all(text in disagree for text in told)
+    moments = {"zh": "不同的時刻", "en": "different moments"}[language]
+    assert moments in disagree and moments not in agree
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_the_two_methods_on_opposite_sides(page, language):
+    disagree = said(page, language, off=1 / 6)[-1]
+    told = {"zh": ("「慢，時間是 2.00 倍」", "「快，3.00 倍 ["), "en": ("“takes 2.00× as long”", "“3.00× as fast [")}
+    assert all(text in disagree for text in told[language])
+
+
+SLOWER = {"wavering": 3.0 * KINDS["unclear"], "tie": 1.0, "a bit": 1.5, "much": 3.0, "faster": 0.5}
+CONTROL = {
+    "zh": {
+        "neither": "兩段都不能說",
+        "export only": "只有匯出",
+        "q/dq only": "只有 q/dq",
+        "q/dq more": "主要是 q/dq",
+        "export more": "主要是匯出",
+        "equally": "程度差不多",
+        "can't be told": "分不出",
+    },
+    "en": {
+        "neither": "neither",
+        "export only": "only the export",
+        "q/dq only": "only q/dq",
+        "q/dq more": "q/dq more",
+        "export more": "the export more",
+        "equally": "about equally",
+        "can't be told": "can't be told",
+    },
+}
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+@pytest.mark.parametrize(
+    ("export", "qdq", "told"),
+    [
+        ("tie", "tie", "neither"),
+        ("faster", "tie", "neither"),
+        ("much", "tie", "export only"),
+        ("much", "faster", "export only"),
+        ("tie", "a bit", "q/dq only"),
+        ("faster", "much", "q/dq only"),
+        ("a bit", "much", "q/dq more"),
+        ("much", "a bit", "export more"),
+        ("much", "much", "equally"),
+        ("much", "wavering", "can't be told"),
+    ],
+)
+def test_the_exercise_answers_its_own_question(page, language, export, qdq, told):
+    rounds = {}
+    for width in (16, 64):
+        rounds[f"{EAGER}, width {width}"] = list(100 * WOBBLE)
+        rounds[f"exported fp32, width {width}"] = [100 * SLOWER[export]] * 40
+        rounds[f"{QDQ}, width {width}"] = list(100 * SLOWER[export] * SLOWER[qdq] * np.ones(40))
+    texts = [text.in_language(language) for text in page["about_control"](rounds)]
+    for width, sentence in zip((16, 64), texts, strict=False):
+        assert f"**width={width}**" in sentence
+        assert {name for name, sign in CONTROL[language].items() if sign in sentence} == {told}
+    unexplained = {"zh": "我們沒有查", "en": "we did not look into"}[language]
+    assert len(texts) == 2 + (export in ("a bit", "much"))
+    assert any(unexplained in text for text in texts) == (export in ("a bit", "much"))
+
+
+def test_the_exercise_says_the_same_numbers_in_both_languages(page):
+    rounds = {
+        f"{name}, width {w}": [100.0 + 40 * i] * 40
+        for w in (16, 64)
+        for i, name in enumerate((EAGER, "exported fp32", QDQ))
+    }
+    for text in page["about_control"](rounds):
+        assert numbers(text.zh) == numbers(text.en), text
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])

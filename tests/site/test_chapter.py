@@ -19,7 +19,7 @@ from common.site.chapter import (
 import jupytext
 import nbformat
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from miniature import REPOSITORY
 
@@ -418,6 +418,7 @@ SCRAPS = [
 
 
 @given(st.lists(st.one_of(st.sampled_from(SCRAPS), st.text(max_size=12)), max_size=12).map("\n".join), st.booleans())
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines may be busy
 @example("x = 1\n", False)
 @example("# %%\n" + "(" * 300 + ")" * 300, True)
 @example("# %%\n" + "-" * 5000 + "1", True)

@@ -27,21 +27,26 @@ def course(root: pathlib.Path, bodies: dict[str, str], settings: dict[str, str] 
     chapters = {}
     for name, body in bodies.items():
         setting = (settings or {}).get(name, "")
-        chapters[f"m01_first/{name}"] = page(name, textwrap.dedent(body)).replace(
+        chapters[f"m01_first/1_{name}"] = page(name, textwrap.dedent(body)).replace(
             'lang="zh"', f'lang="zh" {setting}', 1
         )
     project = make_project(root, chapters)
-    names = ", ".join(f'"{name}"' for name in bodies)
+    names = ", ".join(f'"1_{name}"' for name in bodies)
     project.write(
         "chapters/outline.toml", f'[[chapter]]\nfolder = "m01_first"\nzh = "甲"\nen = "A"\npages = [{names}]\n'
     )
     return project
 
 
+def bare(path: str) -> str:
+    """A chapter's name in these tests: `m01_first/1_warns.py` is `warns`."""
+    return pathlib.PurePath(path).stem.removeprefix("1_")
+
+
 def read(project: Project) -> dict[str, Chapter]:
     """The project's chapters by their bare names."""
     found = read_chapters(project.chapters, read_outline(project.chapters))
-    return {pathlib.PurePath(chapter.name).stem: chapter for chapter in found}
+    return {bare(chapter.name): chapter for chapter in found}
 
 
 def executor(project: Project, **options: object) -> Executor:
@@ -74,7 +79,7 @@ FAULTS = {
         code(RAN + "ran('before')")
         + code("def f():", "    raise ValueError('boom')", "", "f()")
         + code("ran('after')"),
-        *(6, "ValueError: boom"),
+        *(7, "ValueError: boom"),
     ),
     "raises_above": (code("def f():", "    raise ValueError('boom')") + code("x = 1", "f()"), 7, "ValueError: boom"),
     "raises_in_a_helper": (code("from minihelp import broken", "", "broken.fall()"), 4, "ZeroDivisionError"),
@@ -130,8 +135,9 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Executor,
     project.write("minihelp/broken.py", "def fall():\n    return 1 / 0\n")
     runner = executor(project, workers=3)
     failures = runner.run(read(project).values())
-    assert [failure.chapter for failure in failures] == [f"chapters/m01_first/{name}.py" for name in FAULTS]
-    return project, runner, {pathlib.PurePath(failure.chapter).stem: failure for failure in failures}
+    project.first_run = project.names_ran()
+    assert [failure.chapter for failure in failures] == [f"chapters/m01_first/1_{name}.py" for name in FAULTS]
+    return project, runner, {bare(failure.chapter): failure for failure in failures}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -143,13 +149,13 @@ def test_a_chapter_that_fails_is_named_with_line_and_reason(failed, name):
     first = read(project)[name].code_cells[0].line - 1  # the line of the first code cell's marker
     if line is not None:
         assert failure.line == first + line - 1, str(failure)
-    assert str(failure).startswith(f"chapters/m01_first/{name}.py:{failure.line}: {failure.reason}")
+    assert str(failure).startswith(f"chapters/m01_first/1_{name}.py:{failure.line}: {failure.reason}")
 
 
 @pytest.mark.parametrize("name", ["raises", "raises_below", "raises_in_a_helper", "crashes", "never_ends", "warns"])
 def test_a_failure_shows_the_cells_source_with_its_line_numbers(failed, name):
     project, _, failures = failed
-    written = (project.chapters / f"m01_first/{name}.py").read_text().splitlines()
+    written = (project.chapters / f"m01_first/1_{name}.py").read_text().splitlines()
     shown = re.findall(r"^([> ]) +(\d+) \| (.*)$", failures[name].detail, re.MULTILINE)
     assert shown
     for _, number, line in shown:
@@ -176,7 +182,7 @@ def test_unexpected_text_on_stderr_is_quoted(failed, name, text):
 
 def test_the_other_chapters_run_and_cells_below_the_failing_one_do_not(failed):
     project, runner, _ = failed
-    assert sorted(run.name for run in project.ran()) == ["before", "sound", "sound_too"]
+    assert project.first_run == ["before", "sound", "sound_too"]
     chapters = read(project)
     assert runner.cached(chapters["sound"]).outputs[0][0]["text"] == "1\n"
 
@@ -185,7 +191,7 @@ def test_a_failed_chapter_is_never_cached(failed):
     project, runner, _ = failed
     assert [name for name, chapter in read(project).items() if runner.cached(chapter)] == list(SOUND)
     assert sorted(path.parent.name for path in project.root.glob(".cache/executed/*/*.json")) == [
-        f"m01_first.{name}" for name in SOUND
+        f"m01_first.1_{name}" for name in SOUND
     ]
 
 
@@ -380,12 +386,12 @@ def test_the_longest_chapter_starts_first_and_unknown_ones_before_it(tmp_path):
     for name, seconds in (("short", 1.0), ("long", 50.0)):
         entry = runner.cached(chapters[name])
         runner.store.save(type(entry)(**{**vars(entry), "seconds": seconds}))
-        project.edit(f"chapters/m01_first/{name}.py", f"ran('{name}')", f"ran('{name}')  # edited")
+        project.edit(f"chapters/m01_first/1_{name}.py", f"ran('{name}')", f"ran('{name}')  # edited")
     project.ran()
     events = []
     assert executor(project, workers=1).run(read(project).values(), lambda *event: events.append(event)) == []
     assert [run.name for run in project.ran()] == ["new", "long", "short"]
-    assert [(event, pathlib.PurePath(chapter.name).stem) for event, chapter, _ in events] == [
+    assert [(event, bare(chapter.name)) for event, chapter, _ in events] == [
         (event, name) for name in ("new", "long", "short") for event in ("start", "done")
     ]
 
@@ -415,7 +421,7 @@ def test_a_parent_that_dies_while_importing_means_cold_kernels_and_named_chapter
     project.write("deadly.py", "import os\n\nos._exit(7)\n")
     chapters = read(project)
     (failure,) = executor(project, workers=1).run(chapters.values())
-    assert failure.chapter == "chapters/m01_first/uses_it.py"
+    assert failure.chapter == "chapters/m01_first/1_uses_it.py"
     assert failure.line == chapters["uses_it"].code_cells[0].line
     assert "kernel" in failure.reason
 

@@ -3,6 +3,7 @@
 How many pages were rendered is told by mkdocs-jupyter, which logs every conversion.
 """
 
+import copy
 import itertools
 import pathlib
 import re
@@ -13,7 +14,11 @@ from common.site import pages
 
 import miniature
 import pytest
+from markdown.extensions.abbr import AbbrExtension
+from markdown.extensions.footnotes import FootnoteExtension
 from miniature import CHAPTERS, Project, code, make_project, page
+from mkdocs.config.base import load_config
+from mkdocs.structure.files import Files
 
 pytestmark = pytest.mark.site
 
@@ -182,18 +187,17 @@ def test_a_build_that_hides_complaints_keeps_no_page(built):
 def test_damaged_pages_are_rendered_again(built):
     before = contents(built.site)
     paths = kept(built)
-    texts = [path.read_bytes() for path in paths]
-    middle = len(texts[2]) // 2
-    damaged = [
-        b"",
-        texts[1][: len(texts[1]) // 2],
-        texts[2][:middle] + bytes([texts[2][middle] ^ 1]) + texts[2][middle + 1 :],
-        texts[0],  # another page's
-        texts[4].replace(b'"format": ', b'"format": 1', 1),
-        b"\xff\xfe",
+    damages = [
+        lambda data, other: b"",
+        lambda data, other: data[: len(data) // 2],
+        lambda data, other: data[:-30] + bytes([data[-30] ^ 1]) + data[-29:],
+        lambda data, other: other,  # another page's
+        lambda data, other: data.replace(b'"format": ', b'"format": 1', 1),
+        lambda data, other: b"\xff\xfe",
     ]
-    for path, data in zip(paths, damaged, strict=True):
-        path.write_bytes(data)
+    texts = [path.read_bytes() for path in paths]
+    for number, (path, damage) in enumerate(zip(paths, itertools.cycle(damages), strict=False)):
+        path.write_bytes(damage(texts[number], texts[number - 1]))
     assert converted(built.build()) == ALL
     assert contents(built.site) == before
     assert converted(built.build()) == []
@@ -208,6 +212,32 @@ def test_few_pages_are_kept_for_each_chapter(built):
     assert count == {"zh": pages.KEPT, "en": 1}
     built.edit("chapters/m01_first/1_alpha.py", sentences[-1], sentences[-2])  # there and back again: nothing to do
     assert converted(built.build()) == []
+
+
+def test_settings_count_wherever_they_come_from(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "mkdocs.yml").write_text("site_name: A\n")
+    settings = [
+        {},
+        {"markdown_extensions": ["admonition"]},
+        {"markdown_extensions": [{"toc": {"permalink": "¶"}}]},
+        {"use_directory_urls": False},
+        {"validation": {"links": {"not_found": "ignore"}}},
+        {"plugins": [{"mkdocs-jupyter": {"no_input": True}}]},
+        {"plugins": [{"mkdocs-jupyter": {"no_input": False}}]},
+    ]
+
+    extensions = [FootnoteExtension(), FootnoteExtension(SEPARATOR="-"), AbbrExtension()]  # as a plugin adds them
+
+    def digests() -> list[str]:
+        file, given = str(tmp_path / "mkdocs.yml"), copy.deepcopy([*settings, *({} for _ in extensions)])
+        configurations = [load_config(file, **more) for more in given]
+        for configuration, extension in zip(configurations[-3:], extensions, strict=True):
+            configuration.markdown_extensions.append(extension)
+        return [pages.surroundings(configuration, Files([]), []) for configuration in configurations]
+
+    assert len(set(digests())) == len(settings) + len(extensions)
+    assert digests() == digests()
 
 
 def test_every_file_of_the_package_counts_for_the_pages(tmp_path):

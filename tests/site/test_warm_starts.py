@@ -130,13 +130,14 @@ def test_importing_once_costs_less_than_importing_in_every_chapter(ran):
     assert ran["warm"].cpu < 0.8 * ran["cold"].cpu
 
 
-KIND = code("import pathlib", "", 'print("warm" in pathlib.Path("/proc/self/cmdline").read_text())')  # the parent's own
+# A kernel has its parent's command line, which names what the parent imported.
+KIND = code("import pathlib", "import numpy", "", 'print("numpy" in pathlib.Path("/proc/self/cmdline").read_text())')
 
 
 @pytest.mark.parametrize(
     ("chapters", "workers", "warm"),
     [
-        (1, 1, [False]),  # a parent would import for this one alone
+        (1, 1, [False]),  # nobody else would use what the parent imported
         (1, 2, [False]),
         (2, 1, [True, True]),
         (3, 2, [False, True, True]),  # on the second core the first chapter need not wait for the parent

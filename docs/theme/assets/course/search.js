@@ -57,11 +57,11 @@
   /** The units of a query: each asks for one thing, by any of its `words`. */
   const units = (query) => {
     const found = new Map();
-    const add = (word, asked = 1) => {
+    const add = (word, asked = 1, parts = []) => {
       const weight = FILLER.test(word) || SMALL.has(word) ? 0.15 : asked;
       const known = found.get(word);
       if (known) known.weight = Math.max(known.weight, weight);
-      else found.set(word, { words: [...new Set([word, singular(word)])], weight, synonyms: [] });
+      else found.set(word, { words: [...new Set([word, singular(word)])], weight, parts });
     };
     for (const [run] of normal(query).matchAll(RUN)) {
       if (HAN.test(run)) {
@@ -70,7 +70,7 @@
         for (let i = 0; i + 1 < characters.length; i++) add(characters[i] + characters[i + 1]);
       } else {
         const { whole, parts } = nameParts(run);
-        add(whole, parts.length ? 1.5 : 1);
+        add(whole, parts.length ? 1.5 : 1, parts.length > 1 ? parts : []);
         for (const part of parts) add(part, parts.length > 1 ? 0.6 : 1);
       }
     }
@@ -107,18 +107,32 @@
       return new Map(results.map((r) => [r.id, { score: r.score, terms: r.terms }]));
     }
 
-    /** What the words of a phrase match together. */
-    phrase(text) {
-      const maps = units(text).map((unit) => this.any(unit.words));
-      if (!maps.length) return new Map();
-      const all = new Map();
-      for (const [id, first] of maps[0]) {
+    /** What all of the words together match. */
+    all(words) {
+      const maps = words.map((word) => this.any([word, singular(word)]));
+      const together = new Map();
+      for (const id of maps[0]?.keys() ?? []) {
         const hits = maps.map((map) => map.get(id));
-        if (hits.every(Boolean)) {
-          all.set(id, { score: hits.reduce((sum, hit) => sum + hit.score, 0), terms: hits.flatMap((hit) => hit.terms) });
-        } else if (first === undefined) continue;
+        if (!hits.every(Boolean)) continue;
+        together.set(id, { score: hits.reduce((sum, hit) => sum + hit.score, 0), terms: hits.flatMap((hit) => hit.terms) });
       }
-      return all;
+      return together;
+    }
+
+    /** What a phrase matches, by all of its words and parts. */
+    phrase(text) {
+      return this.all(units(text).map((unit) => unit.words[0]));
+    }
+
+    /** What a unit matches; a compound such as `warm-up` is also there where its parts are. */
+    unit({ words, parts }) {
+      const matched = this.any(words);
+      if (parts.length) {
+        for (const [id, hit] of this.all(parts)) {
+          if (!matched.has(id)) matched.set(id, { score: 0.6 * hit.score, terms: hit.terms });
+        }
+      }
+      return matched;
     }
 
     any(words) {
@@ -139,7 +153,7 @@
       if (!asked.length) return [];
       const line = normal(query).toLowerCase().replace(/\s+/g, " ").trim();
 
-      const hits = asked.map((unit) => this.any(unit.words));
+      const hits = asked.map((unit) => this.unit(unit));
       // A synonym answers for all units of the words that were typed.
       for (const { typed, names, find } of this.synonyms) {
         const which = typed.flatMap((pattern, i) => (pattern.test(line) ? [i] : []));
@@ -195,14 +209,14 @@
       }
       for (const page of pages.values()) {
         page.sections.sort((a, b) => b.score - a.score || a.document.id - b.document.id);
-        const covered = [...page.units].reduce((sum, unit) => sum + weights[unit], 0) / total;
+        page.covered = [...page.units].reduce((sum, unit) => sum + weights[unit], 0) / total;
         const [first, second, third] = page.sections.map((section) => section.score);
-        page.score = (first + 0.2 * (second ?? 0) + 0.1 * (third ?? 0)) * (0.4 + 0.6 * covered);
+        page.score = (first + 0.2 * (second ?? 0) + 0.1 * (third ?? 0)) * (0.4 + 0.6 * page.covered);
         if (page.page === "glossary/") page.score *= 0.8; // it names everything and teaches nothing
       }
       const ordered = [...pages.values()].sort((a, b) => b.score - a.score || (a.page < b.page ? -1 : 1));
-      const floor = ordered.length ? ordered[0].score * 0.02 : 0;
-      return ordered.filter((page) => page.score >= floor);
+      const most = Math.max(0, ...ordered.map((page) => page.covered));
+      return ordered.filter((page) => page.covered >= 0.3 * most); // what answers a small part of the question only is noise
     }
   }
 

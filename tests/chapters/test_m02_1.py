@@ -1,0 +1,46 @@
+"""M02-1: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
+
+import pytest
+from runner import failed_claim, replacing, run_chapter, spoil_observers
+
+PAGE = "m02_observers/1_observers.py"
+pytestmark = pytest.mark.site
+
+
+def test_every_claim_of_the_page_holds_and_the_messages_are_shown(capsys):
+    names = run_chapter(PAGE)
+    printed = capsys.readouterr().out
+    for message in (
+        "AssertionError: min nan should be less than max nan",
+        "RuntimeError: torch.histc: range of [-nan, -nan] is not finite",
+        "torch.inf detected in input tensor, ignoring input",
+        "scale inf",
+        "must run observer before calling calculate_qparams",
+        "HistogramObserver's qscheme only support torch.per_tensor_symmetric and torch.per_tensor_affine.",
+    ):
+        assert message in " ".join(printed.split())
+    assert names["n_here"] < names["n_star"] < len(names["many"])
+
+
+@pytest.mark.parametrize("spoiled", [{"scale": 1.1}, {"zero_point": 4}], ids=["scale x 1.1", "zero point + 4"])
+def test_observers_that_answer_with_another_range_are_noticed(monkeypatch, spoiled):
+    # One step is the page's own margin for the rounded zero point.
+    spoil_observers(monkeypatch, **spoiled)
+    assert "not " in failed_claim(PAGE)
+
+
+def test_per_tensor_scales_for_the_channels_are_noticed():
+    claim = replacing("(one_scale, _), (scales, _) = one", "scales = one_scale = one.calculate_qparams()[0]; _ = one")
+    assert "max|w| / 127" in failed_claim(PAGE, claim)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("average += 0.01 * (batch", "average += 0.011 * 10 * (batch"),
+        ("expected = average + 0.99**19 * extra", "expected = average + 0.99**19 * extra * 1.1"),
+        ("MinMaxObserver(eps=2**-12, **INT8)", "MinMaxObserver(**INT8)"),
+    ],
+)
+def test_a_hand_calculation_that_is_off_is_noticed(right, wrong):
+    failed_claim(PAGE, replacing(right, wrong))

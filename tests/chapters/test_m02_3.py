@@ -1,0 +1,29 @@
+"""M02-3: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
+
+import pytest
+from runner import failed_claim, replacing, run_chapter, spoil_observers
+
+PAGE = "m02_observers/3_calibration_data.py"
+pytestmark = pytest.mark.site
+
+
+def test_every_claim_of_the_page_holds():
+    names = run_chapter(PAGE)
+    assert names["enough"] in names["sizes"]
+    assert set(names["scores"]) == set(names["words"])
+    assert all(0 <= share <= 1 for pair in names["at_input"].values() for share in pair)
+
+
+def test_a_skipped_calibration_is_noticed():
+    skipped = replacing("            observed(batch)\n", "            pass\n")
+    assert "256 images are not enough" in failed_claim(PAGE, skipped)
+
+
+def test_observers_that_answer_with_a_larger_scale_are_noticed(monkeypatch):
+    spoil_observers(monkeypatch, scale=1.1)
+    assert "looks wrong" in failed_claim(PAGE)
+
+
+def test_right_data_in_place_of_the_wrongly_scaled_is_noticed():
+    same = replacing('"divided by 10": right / 10', '"divided by 10": right')
+    assert "no harm done" in failed_claim(PAGE, same)
