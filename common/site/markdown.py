@@ -128,7 +128,7 @@ class _Formulas(_Step):
     def run(self, root: etree.Element) -> None:
         for element in root.iter():
             if "arithmatex" in element.get("class", "").split():
-                formula = (element.text or "").strip()
+                formula = html.unescape(element.text or "").strip()  # blocks inside HTML come with `&amp;`
                 display = element.tag == "div"
                 element.text = self.md.htmlStash.store(self._rendered(formula[2:-2].strip(), display))
 

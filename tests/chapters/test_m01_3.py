@@ -47,7 +47,6 @@ def test_scales_too_large_are_noticed(monkeypatch):
     [
         ("rescale(model, 32)", "rescale(model, 1)"),
         ("pair(prepare_qat_pt2e, is_qat=False)", "pair(prepare_qat_pt2e, is_qat=True)"),
-        ("pair(prepare_pt2e, is_qat=True)", "pair(prepare_pt2e, is_qat=False)"),
     ],
 )
 def test_an_experiment_with_the_wrong_setting_is_noticed(right, wrong):

@@ -648,6 +648,6 @@ def test_addresses_are_right_without_a_prefix_and_with_a_commit(project):
         assert set(found.xpath('//link[normalize-space(@rel)="alternate"]/@href')) == {
             f"https://example.org/{other}m01/1-alpha/" for other in BOTH
         }
-        assert head in found.xpath("string(//article//footer)")  # of its execution
+        assert head[:10] in found.xpath("string(//article//footer)")  # of its execution
         assert head[:10] in project.page(f"{folder}m02/")  # of the site
-        assert head not in article(project, f"{folder}m02/").text_content()
+        assert head[:10] not in article(project, f"{folder}m02/").text_content()

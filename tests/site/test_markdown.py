@@ -106,6 +106,13 @@ def test_signs_of_html_in_formulas_are_signs(render, formula):
     etree.fromstring(mathml_of(formula, display=False))
 
 
+def test_a_formula_inside_html_keeps_its_ampersands(render):
+    cases = r"\begin{cases} 1 & a < b \\ 0 & c \end{cases}"
+    (inside,) = formulas(render(f'<div markdown="1">\n\n$${cases}$$\n\n</div>'))
+    (outside,) = formulas(render(f"$${cases}$$"))
+    assert inside.text_content() == outside.text_content()
+
+
 def test_displayed_formulas_are_displayed_and_others_not(render):
     inline, block = formulas(render("$a$\n\n$$ b $$"))
     assert (inline.get("display"), block.get("display")) == (None, "block")
