@@ -58,7 +58,7 @@ class Kernel:
             yield client
         finally:
             client.stop_channels()
-            client.context.destroy(linger=0)
+            client.context.term()  # when what was sent has left
 
     def says(self, expression: str) -> str:
         """What the kernel has as the value of an expression."""
@@ -70,7 +70,6 @@ class Kernel:
         """Send code, and don't wait for it."""
         with self.client() as client:
             client.execute(source)
-            client.get_iopub_msg(timeout=60)
 
     def end(self) -> None:
         self.stand_in.kill()
