@@ -192,7 +192,7 @@ def course_configuration() -> dict:
         "theme": theme,
         "docs_dir": "docs/zh",
         "site_dir": "site",
-        "watch": [],
+        "watch": ["chapters"],
     }
 
 
