@@ -348,7 +348,7 @@ QUERIES = {
         "暖身": ["m08/4-latency/"],
         "後端": ["m01/", "m07/", "m08/"],
         "校準": ["m01/", "m02/3-calibration-data/"],
-        "observer": ["m01/", "m02/", "m02/1-observers/"],
+        "observer": ["m01/", "m01/2-prepare-convert/", "m02/", "m02/1-observers/"],
         "observer 校準": ["m01/", "m02/", "m02/3-calibration-data/"],
         "executorch_call_delegate": ["m08/", "m08/2-to-pte/"],
         "零點": ["m01/", "m02/1-observers/"],

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -149,14 +150,15 @@ def test_the_markup_is_valid_html(built_site: pathlib.Path, node_tool: Callable[
 def test_a_rebuild_with_nothing_changed_executes_nothing_and_is_quick(root: pathlib.Path, built_site: pathlib.Path):
     pages = len(list(built_site.rglob("index.html")))
     bound = 2 + 0.1 * pages
-    began = time.monotonic()
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     build = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build"], cwd=root, capture_output=True, text=True, check=True
     )
-    seconds = time.monotonic() - began
+    seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    computing = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert "0 code cells executed" in build.stderr
-    print(f"unchanged rebuild of {pages} pages: {seconds:.1f} s, bound {bound:.1f} s")
-    assert seconds < 2 * bound
+    print(f"unchanged rebuild of {pages} pages: {seconds:.1f} s, {computing:.1f} s computing, bound {bound:.1f} s")
+    assert computing < bound  # what a busy machine adds is waiting
 
 
 @pytest.mark.slow
