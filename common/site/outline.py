@@ -73,14 +73,23 @@ def _section(table: dict[str, Any], above: list[Section]) -> Section:
     return section
 
 
-def read_chapters(chapters: Path, sections: tuple[Section, ...]) -> tuple[Chapter, ...]:
-    """Every chapter that has a file, in the outline's order. Raises ChapterError, also for files not listed."""
+def read_chapters(chapters: Path, sections: tuple[Section, ...], only: tuple[str, ...] = ()) -> tuple[Chapter, ...]:
+    """Every chapter that has a file, in the outline's order. Raises ChapterError, also for files not listed.
+
+    With `only`, names of folders or of pages, no other file is read. Raises ValueError for a name without a file.
+    """
     promised = [page for section in sections for page in section.pages]
+    written = [page for page in promised if (chapters / page).is_file()]
+    if only:
+        names = {page: {page, page.split("/")[0]} for page in written}
+        if unknown := set(only).difference(*names.values()):
+            raise ValueError(f"no chapter {min(unknown)!r}; name folders or pages, such as {', '.join(written[:1])}")
+        return tuple(read_chapter(chapters / page, chapters) for page in written if names[page] & set(only))
     for file in sorted(chapters.rglob("*.py")):
         if file.relative_to(chapters).as_posix() not in promised:
             name = f"{chapters.name}/{file.relative_to(chapters).as_posix()}"
             raise ChapterError(name, 1, f"not in {chapters.name}/outline.toml; list it there")
-    return tuple(read_chapter(chapters / page, chapters) for page in promised if (chapters / page).is_file())
+    return tuple(read_chapter(chapters / page, chapters) for page in written)
 
 
 def address(page: str) -> str:

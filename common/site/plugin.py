@@ -74,6 +74,7 @@ class Options(Config):
     packages = config_options.ListOfItems(config_options.Type(str), default=["common"])
     cache = config_options.Type(str, default=".cache")
     terms = config_options.Type(str, default="docs/terms.toml")
+    only = config_options.Type(str, default="")  # a preview of these pages or folders, separated by commas
     english = config_options.SubConfig(English)
 
 
@@ -84,7 +85,8 @@ class Course:
         self.root = root
         self.chapters_folder = root / options.chapters
         self.sections: tuple[Section, ...] = read_outline(self.chapters_folder)
-        self.chapters = read_chapters(self.chapters_folder, self.sections)
+        self.only = tuple(name.strip() for name in options.only.split(",") if name.strip())
+        self.chapters = read_chapters(self.chapters_folder, self.sections, self.only)
         self.by_name = {chapter.name: chapter for chapter in self.chapters}
         self.promised = {page for section in self.sections for page in section.pages}
         self.executor = Executor(
@@ -167,6 +169,8 @@ class CoursePlugin(BasePlugin[Options]):
             try:
                 self.course = Course(Path(config.config_file_path).parent, self.config)
                 check_twins(self.course.root, Path(config.docs_dir), self.course.root / self.config.english.docs_dir)
+                if self.course.only and Path(config.site_dir) == self.course.root / "site":
+                    raise ValueError("PT2E_ONLY makes a preview: give its folder with -d, so that the whole site stays")
                 self.staging = Staging(Path(config.site_dir))
             except (ChapterError, ValueError, OSError) as error:
                 raise PluginError(str(error)) from error

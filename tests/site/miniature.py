@@ -107,6 +107,7 @@ class Project:
         self.executions = root.with_name(root.name + ".executions")
         self.chapters, self.site = root / "chapters", root / "site"
         self.path = ""  # a folder that the build finds modules in
+        self.chosen: dict[str, str] = {}  # more of its environment
 
     def write(self, name: str, text: str) -> pathlib.Path:
         """Write a file of the project."""
@@ -143,6 +144,7 @@ class Project:
             EXECUTIONS: str(self.executions),
             "PYTHONPATH": os.pathsep.join(filter(None, path)),
             "NO_MKDOCS_2_WARNING": "1",
+            **self.chosen,
         }
 
     def start(self, *arguments: str, **options: object) -> subprocess.Popen:

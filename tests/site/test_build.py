@@ -541,6 +541,17 @@ def test_a_site_folder_that_cannot_be_written_is_refused_before_anything_runs(pr
 
 
 @pytest.mark.site
+def test_a_preview_has_the_chosen_chapters_and_never_takes_the_place_of_the_site(project):
+    before = contents(project.site)
+    project.chosen = {"PT2E_ONLY": "m01_first/0_overview.py"}
+    assert "PT2E_ONLY makes a preview: give its folder with -d" in project.build(status=1)
+    project.build("-d", "preview")
+    assert contents(project.site) == before and project.names_ran() == []
+    pages = {path for path in contents(project.root / "preview") if path.endswith("index.html") and "m0" in path}
+    assert pages == {"m01/index.html", "en/m01/index.html"}
+
+
+@pytest.mark.site
 def test_a_cache_that_cannot_be_written_is_told(project):
     before = contents(project.site)
     shutil.rmtree(project.root / ".cache")

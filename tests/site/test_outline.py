@@ -47,6 +47,29 @@ def test_chapters_come_in_the_outlines_order_and_promised_ones_may_be_missing(ch
 
 
 @pytest.mark.parametrize(
+    ("only", "found"),
+    [
+        (("m01_first",), ["m01_first/0_overview.py", "m01_first/2_beta.py"]),
+        (("m02_second/0_overview.py", "m01_first/2_beta.py"), ["m01_first/2_beta.py", "m02_second/0_overview.py"]),
+    ],
+)
+def test_a_preview_reads_the_chosen_chapters_alone(chapters, only, found):
+    for name in ("m02_second/0_overview", "m01_first/2_beta", "m01_first/0_overview"):
+        (chapters / f"{name}.py").write_text(page("Title"), encoding="utf-8")
+    sections = read_outline(outline(chapters, OUTLINE))
+    assert [chapter.name for chapter in read_chapters(chapters, sections, only)] == found
+    (chapters / "m01_first/1_alpha.py").write_text("no chapter", encoding="utf-8")  # someone else's, half written
+    assert read_chapters(chapters, sections, ("m02_second",))
+
+
+@pytest.mark.parametrize("name", ["m01", "m01_first/1_alpha.py", "m01_first/0_overview"])
+def test_a_preview_of_a_chapter_without_a_file_is_refused(chapters, name):
+    (chapters / "m01_first/0_overview.py").write_text(page("Title"), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^no chapter '{name}'; .* such as m01_first/0_overview.py"):
+        read_chapters(chapters, read_outline(outline(chapters, OUTLINE)), (name,))
+
+
+@pytest.mark.parametrize(
     "name", ["m01_first/9_other.py", "m03_third/0_overview.py", "loose.py", "m01_first/deep/0_x.py"]
 )
 def test_a_file_that_is_not_in_the_outline_is_refused(chapters, name):
