@@ -4,15 +4,15 @@ import copy
 
 import pytest
 import torch
-from runner import failed_claim, replacing, run_chapter
+from runner import executed, failed_claim, replacing
 
 PAGE = "m00_fx/0_overview.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert names["exported"].conv.weight is names["model"].conv.weight
+    page = executed(PAGE)
+    assert page.value("exported.conv.weight is model.conv.weight")
 
 
 def test_an_export_that_copies_the_parameters_is_noticed(monkeypatch):

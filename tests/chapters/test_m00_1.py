@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from runner import failed_claim, replacing, run_chapter
+from runner import executed, failed_claim, replacing
 from torch import fx
 
 PAGE = "m00_fx/1_graph_and_node.py"
@@ -10,11 +10,10 @@ pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds_and_its_interpreter_agrees_with_that_of_fx():
-    names = run_chapter(PAGE)
-    image = torch.rand(1, 3, 16, 16)
-    with torch.no_grad():
-        oracle = fx.Interpreter(names["tiny"]).run(image)
-        assert torch.equal(names["interpret"](names["tiny"], image), oracle)
+    page = executed(PAGE)
+    given = {"image": torch.rand(1, 3, 16, 16), "Interpreter": fx.Interpreter}
+    oracle = page.value("Interpreter(tiny).run(image).detach()", **given)
+    assert torch.equal(page.value("interpret(tiny, image).detach()", **given), oracle)
 
 
 def test_a_lint_that_lets_the_wrong_order_pass_is_noticed(monkeypatch):

@@ -1,15 +1,15 @@
 """M00-2: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter
+from runner import executed, failed_claim, replacing
 
 PAGE = "m00_fx/2_export.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert "GuardOnDataDependentSymNode" in names["refused"]
+    page = executed(PAGE)
+    assert "GuardOnDataDependentSymNode" in page["refused"]
 
 
 @pytest.mark.parametrize(

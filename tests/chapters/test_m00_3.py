@@ -1,16 +1,16 @@
 """M00-3: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter, spoil_observers
+from runner import executed, failed_claim, replacing, spoil_observers
 
 PAGE = "m00_fx/3_rewrite.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert names["qparams"](_Range(-1.0, 1.55)) == (pytest.approx(0.01), -28)
-    assert names["qparams"](_Range(1.0, 2.55)) == (pytest.approx(0.01), -128)
+    page = executed(PAGE)
+    assert page.value("qparams(range)", range=_Range(-1.0, 1.55)) == (pytest.approx(0.01), -28)
+    assert page.value("qparams(range)", range=_Range(1.0, 2.55)) == (pytest.approx(0.01), -128)
 
 
 @pytest.mark.parametrize("spoiled", [{"scale": 1.1}, {"zero_point": 1}], ids=["scale x 1.1", "zero point + 1"])

@@ -1,16 +1,16 @@
 """M01-0: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter, spoil_convert, spoil_observers
+from runner import executed, failed_claim, replacing, spoil_convert, spoil_observers
 
 PAGE = "m01_first_ptq/0_overview.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert names["inside"].item() == pytest.approx(0.01, abs=1e-6)
-    assert names["outside"].item() == pytest.approx(1.5, abs=1e-3)
+    page = executed(PAGE)
+    assert page["inside"].item() == pytest.approx(0.01, abs=1e-6)
+    assert page["outside"].item() == pytest.approx(1.5, abs=1e-3)
 
 
 @pytest.mark.parametrize("spoiled", [{"scale": 1.1}, {"zero_point": 1}], ids=["scale x 1.1", "zero point + 1"])

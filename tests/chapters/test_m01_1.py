@@ -1,15 +1,15 @@
 """M01-1: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter, spoil_convert
+from runner import executed, failed_claim, replacing, spoil_convert
 
 PAGE = "m01_first_ptq/1_minimal_ptq.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds(capsys):
-    names = run_chapter(PAGE)
-    assert names["agreement"] == pytest.approx(1 - names["disagree"].sum().item() / 2000)
+    page = executed(PAGE)
+    assert page["agreement"] == pytest.approx(1 - page["disagree"].sum().item() / 2000)
     printed = capsys.readouterr().out
     for message in (
         "'TinyConvNet' object has no attribute 'meta'",

@@ -2,7 +2,7 @@
 
 import pytest
 from executorch.backends.xnnpack.quantizer import xnnpack_quantizer, xnnpack_quantizer_utils
-from runner import failed_claim, replacing, run_chapter, spoil_convert
+from runner import executed, failed_claim, replacing, spoil_convert
 
 PAGE = "m01_first_ptq/2_prepare_convert.py"
 pytestmark = pytest.mark.site
@@ -21,8 +21,8 @@ def quick_prepare(monkeypatch):
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert (len(names["activations"]), names["distinct"]) == (9, 7)
+    page = executed(PAGE)
+    assert (len(page["activations"]), page["distinct"]) == (9, 7)
 
 
 @pytest.mark.usefixtures("quick_prepare")

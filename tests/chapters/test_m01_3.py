@@ -1,15 +1,15 @@
 """M01-3: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter, spoil_convert, spoil_observers
+from runner import executed, failed_claim, replacing, spoil_convert, spoil_observers
 
 PAGE = "m01_first_ptq/3_quantization_config.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds(capsys):
-    names = run_chapter(PAGE)
-    assert names["vanish"] == {8: 0, 4: 6}
+    page = executed(PAGE)
+    assert page["vanish"] == {8: 0, 4: 6}
     printed = capsys.readouterr().out
     assert "must run observer before calling calculate_qparams" in printed
     assert "no fake quantization to train with" in printed

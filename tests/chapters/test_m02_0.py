@@ -1,17 +1,17 @@
 """M02-0: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter, spoil_convert, spoil_observers
+from runner import executed, failed_claim, replacing, spoil_convert, spoil_observers
 
 PAGE = "m02_observers/0_overview.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
+    page = executed(PAGE)
     # Known from the literature for a normal distribution: about 2.6 standard deviations at 4 bits, 4 at 8.
-    assert names["best"][4] == pytest.approx(2.6, abs=0.2)
-    assert names["best"][8] == pytest.approx(4.0, abs=0.4)
+    assert page["best"][4] == pytest.approx(2.6, abs=0.2)
+    assert page["best"][8] == pytest.approx(4.0, abs=0.4)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
 """M02-1: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter, spoil_observers
+from runner import executed, failed_claim, replacing, spoil_observers
 
 PAGE = "m02_observers/1_observers.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds_and_the_messages_are_shown(capsys):
-    names = run_chapter(PAGE)
+    page = executed(PAGE)
     printed = capsys.readouterr().out
     for message in (
         "AssertionError: min nan should be less than max nan",
@@ -19,7 +19,7 @@ def test_every_claim_of_the_page_holds_and_the_messages_are_shown(capsys):
         "HistogramObserver's qscheme only support torch.per_tensor_symmetric and torch.per_tensor_affine.",
     ):
         assert message in " ".join(printed.split())
-    assert names["n_here"] < names["n_star"] < len(names["many"])
+    assert page["n_here"] < page["n_star"] < len(page["many"])
 
 
 @pytest.mark.parametrize("spoiled", [{"scale": 1.1}, {"zero_point": 4}], ids=["scale x 1.1", "zero point + 4"])

@@ -1,17 +1,17 @@
 """M02-2: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter, spoil_convert, spoil_observers
+from runner import executed, failed_claim, replacing, spoil_convert, spoil_observers
 
 PAGE = "m02_observers/2_fake_quant.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds_and_the_messages_are_shown(capsys):
-    names = run_chapter(PAGE)
+    page = executed(PAGE)
     # By hand: (n + 1/2) / (n + 1) and (n + 1/2) / n with n = 7.
-    assert names["ratios"]["negative", 7] == pytest.approx(15 / 16, abs=1e-4)
-    assert names["ratios"]["positive", 7] == pytest.approx(15 / 14, abs=1e-4)
+    assert page["ratios"]["negative", 7] == pytest.approx(15 / 16, abs=1e-4)
+    assert page["ratios"]["positive", 7] == pytest.approx(15 / 14, abs=1e-4)
     printed = " ".join(capsys.readouterr().out.split())
     for message in (
         "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",

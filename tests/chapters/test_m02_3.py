@@ -1,17 +1,17 @@
 """M02-3: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter, spoil_observers
+from runner import executed, failed_claim, replacing, spoil_observers
 
 PAGE = "m02_observers/3_calibration_data.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert names["enough"] in names["sizes"]
-    assert set(names["scores"]) == set(names["words"])
-    assert all(0 <= share < 1 + 1e-6 for pair in names["at_input"].values() for share in pair)
+    page = executed(PAGE)
+    assert page["enough"] in page["sizes"]
+    assert set(page["scores"]) == set(page["words"])
+    assert all(0 <= share < 1 + 1e-6 for pair in page["at_input"].values() for share in pair)
 
 
 def test_a_skipped_calibration_is_noticed():

@@ -1,14 +1,14 @@
 """M08-0: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter, spoil_convert, spoil_observers
+from runner import executed, failed_claim, replacing, spoil_convert, spoil_observers
 
 PAGE = "m08_executorch/0_overview.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    assert len(run_chapter(PAGE)["pte"]) == 3872
+    assert len(executed(PAGE)["pte"]) == 3872
 
 
 @pytest.mark.parametrize("spoil", [spoil_observers, spoil_convert])
