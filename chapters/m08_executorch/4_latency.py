@@ -148,10 +148,9 @@ assert threads() == {"torch": 1, "ExecuTorch": 1}
 # ### 簡單的方法：七輪取最快
 #
 # 先暖身 20 次，讓快取和記憶體配置就緒；再做 7 輪、每輪 100 次，取最快一輪的平均。
-# 別的行程只會讓一輪變慢，不會讓它變快，所以最快的一輪受的干擾最少。`common/latency.py` 的 `sequential_min` 就這樣量
-# （節錄，不能單獨執行）：
+# 別的行程只會讓一輪變慢，不會讓它變快，所以最快的一輪受的干擾最少。`common/latency.py` 的 `sequential_min` 就這樣量：
 #
-# ```python
+# ```python title="節錄，不能單獨執行"
 # rounds = timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)
 # return min(rounds) / number * 1e6
 # ```
@@ -165,9 +164,9 @@ assert threads() == {"torch": 1, "ExecuTorch": 1}
 #
 # Warm up with 20 calls, until caches and memory are in place; then run 7 rounds of 100 calls and take the mean of the
 # fastest round. Other processes can only make a round slower, so the fastest one was disturbed least. That is
-# `sequential_min` in `common/latency.py` (an excerpt, it does not run by itself):
+# `sequential_min` in `common/latency.py`:
 #
-# ```python
+# ```python title="An excerpt, it does not run by itself"
 # rounds = timeit.repeat(lambda: fn(x), timer=clock, number=number, repeat=repeat)
 # return min(rounds) / number * 1e6
 # ```
@@ -216,10 +215,10 @@ assert abs(ratio - 1.5) < 0.01
 # 3. 倍數**在同一輪裡**算：同一輪的各段緊接著跑，機器慢的時候一起慢，相除就消掉了。
 # 4. 報 40 個倍數的中位數和 95% 區間（bootstrap：從 40 輪裡一再重複抽出 40 輪，看中位數會移動多少）。
 #
-# 核心只有四行（節錄自 `common/latency.py` 的 `measure`，不能單獨執行）。`measure` 和 `sequential_min` 都在
+# 核心只有四行，在 `common/latency.py` 的 `measure` 裡。`measure` 和 `sequential_min` 都在
 # `torch.no_grad()` 裡計時，eager 不必為反向傳播記錄什麼：
 #
-# ```python
+# ```python title="節錄，不能單獨執行"
 # for _ in range(rounds):
 #     rng.shuffle(order)
 #     for name in order:
@@ -243,10 +242,10 @@ assert abs(ratio - 1.5) < 0.01
 # 4. We report the median of the 40 ratios and its 95% interval (bootstrap: draw 40 of the rounds again and again, with
 #    repetition, and see how far the median moves).
 #
-# The heart of it is four lines (an excerpt from `measure` in `common/latency.py`, it does not run by itself). Both
-# `measure` and `sequential_min` time inside `torch.no_grad()`, so eager records nothing for a backward pass:
+# The heart of it is four lines of `measure` in `common/latency.py`. Both `measure` and `sequential_min` time inside
+# `torch.no_grad()`, so eager records nothing for a backward pass:
 #
-# ```python
+# ```python title="An excerpt, it does not run by itself"
 # for _ in range(rounds):
 #     rng.shuffle(order)
 #     for name in order:

@@ -244,7 +244,7 @@ def _cell(
         raise ChapterError(shown, marker, "an empty cell; fill it or remove it")
     source = re.sub(r"\A(?:[ \t]*\n)+", "", raw.source)
     cell = Cell(kind, source, marker + 1 + blank, marker, lang, tuple(tags))
-    (_check_code if kind == "code" else _check_headings)(cell, shown)
+    (_check_code if kind == "code" else _check_text)(cell, shown)
     return cell
 
 
@@ -263,8 +263,15 @@ def _check_code(cell: Cell, shown: str) -> None:
         raise ChapterError(shown, cell.line, "an expression nested too deeply for Python; split it") from error
 
 
-def _check_headings(cell: Cell, shown: str) -> None:
-    """What Markdown takes for a heading must be one that `headings` sees: `#` at the line's start, a space, words."""
+def _check_text(cell: Cell, shown: str) -> None:
+    """Headings that every reader of Markdown sees alike, and no code that looks executed and isn't."""
+    for number, line in enumerate(cell.source.splitlines()):
+        if (fence := _FENCE.match(line)) and re.match(r" *(?:python|py|pycon)\b(?!.*\btitle=)", line[fence.end() :]):
+            message = (
+                'code in a text is not executed; make it a code cell, or say why not: ```python title="An excerpt"'
+            )
+            raise ChapterError(shown, cell.line + number, message)
+    # What Markdown takes for a heading must be one that `headings` sees: `#` at the line's start, a space, words.
     above = ""
     for number, line in _unfenced(cell.source):
         if re.match(r" {0,3}#", line) and not re.match(r"#{1,6} +[^ #]", line):

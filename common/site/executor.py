@@ -135,7 +135,7 @@ class Executor:
         stale = [chapter for chapter in stale if self._attempt(chapter) not in self.failed]
         if not stale:
             return failures
-        stale.sort(key=self._expected_seconds, reverse=True)
+        stale.sort(key=self.expected_seconds, reverse=True)
         with self._kernels(stale):
             for group, workers in (
                 ([c for c in stale if not c.measures], self.workers),
@@ -172,7 +172,8 @@ class Executor:
         """What a failure depends on, its line included."""
         return chapter.name, self.parts(chapter).key, chapter.time_limit, tuple(c.line for c in chapter.code_cells)
 
-    def _expected_seconds(self, chapter: Chapter) -> float:
+    def expected_seconds(self, chapter: Chapter) -> float:
+        """How long the chapter took when it was executed last; infinite where that isn't known."""
         known = self.store.newest(chapter.name)
         return known.seconds if known else float("inf")
 

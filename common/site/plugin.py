@@ -8,6 +8,7 @@ stand in MkDocs' order and call named steps.
 from __future__ import annotations
 
 import html
+import json
 import logging
 import os
 import re
@@ -30,11 +31,12 @@ from common.site.later import import_later
 from common.site.machine import machine_markdown
 from common.site.markdown import CourseMarkdown, MarkdownError, PageState
 from common.site.outline import Section, address, read_chapters, read_outline
+from common.site.outputs import manifest
 from common.site.pages import PageCache, surroundings
 from common.site.progress import progress
 from common.site.search import RenderedPage, search_index
 from common.site.staging import Staging
-from common.site.store import write_atomically
+from common.site.store import Entry, write_atomically
 
 from jinja2 import Environment
 from lxml import html as lxml_html
@@ -112,6 +114,11 @@ class Course:
             if not keep_going:
                 raise PluginError(told)
             log.error(told)
+
+    def results(self) -> list[tuple[Chapter, Entry]]:
+        """The chapters that have an up-to-date result, each with it."""
+        found = [(chapter, self.executor.cached(chapter)) for chapter in self.chapters]
+        return [(chapter, entry) for chapter, entry in found if entry]
 
     def entry(self, name: str) -> Any:
         """The executed result of a chapter, for the page that shows it."""
@@ -264,6 +271,8 @@ class CoursePlugin(BasePlugin[Options]):
         if self.language is ZH:
             assert self.staging
             self._build_english(config)
+            told = manifest(self.course.results(), self.course.chapters_folder.name)
+            write_atomically(self.staging.folder / "outputs.json", json.dumps(told, ensure_ascii=False))
             if faults := site_faults(self.staging.folder, config.site_url or ""):
                 told = f"{len(faults)} faults in the built site:\n" + "\n".join(map(self._at_source, faults))
                 if not self.serving:
@@ -398,9 +407,7 @@ class CoursePlugin(BasePlugin[Options]):
         if "<!-- terms -->" in markdown:
             markdown = markdown.replace("<!-- terms -->", glossary_markdown(self.course.terms, language.code))
         if "<!-- machine -->" in markdown:
-            results = [(chapter, self.course.executor.cached(chapter)) for chapter in self.course.chapters]
-            known = [(chapter, entry) for chapter, entry in results if entry]
-            markdown = markdown.replace("<!-- machine -->", machine_markdown(known, language))
+            markdown = markdown.replace("<!-- machine -->", machine_markdown(self.course.results(), language))
         return markdown
 
     def _context(self, page: Page, config: MkDocsConfig) -> SimpleNamespace:

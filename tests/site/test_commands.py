@@ -76,3 +76,26 @@ def test_the_key_changes_with_what_outputs_depend_on_and_not_with_prose(project)
     assert ask(project, "key") == before
     project.edit("minihelp/base.py", "VALUE = 1", "VALUE = 2")
     assert ask(project, "key") != before
+
+
+def test_a_new_page_can_be_built_as_it_begins_and_is_never_written_over(project):
+    page = "chapters/m01_first/3_planned.py"
+    assert ask(project, "new", page).splitlines() == [page, "tests/chapters/test_m01_3.py"]
+    project.edit("chapters/m01_first/0_overview.py", "[還沒寫的](3_planned.py#part)", "[寫好的](3_planned.py)")
+    project.edit("chapters/m01_first/0_overview.py", "[to come](3_planned.py#part)", "[written](3_planned.py)")
+    project.build("--strict")
+    assert "M01-3 | Title" in project.page("en/m01/3-planned/")
+    before = (project.root / page).read_text()
+    assert f"{page}: is there already" in ask(project, "new", page, status=1)
+    assert (project.root / page).read_text() == before
+    assert "list it there first" in ask(project, "new", "chapters/m01_first/8_unlisted.py", status=1)
+
+
+def test_a_shard_executes_its_own_chapters(project):
+    for file in (project.root / ".cache/executed").rglob("*.json"):
+        file.unlink()
+    ask(project, "run", "--shard", "1/2")
+    first = project.names_ran()
+    ask(project, "run", "--shard", "2/2")
+    assert sorted(first + project.names_ran()) == sorted(EXECUTED) and 0 < len(first) < len(EXECUTED)
+    assert "no shard 3/2" in ask(project, "run", "--shard", "3/2", status=1)
