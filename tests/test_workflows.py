@@ -1,5 +1,6 @@
 """The GitHub workflows: linted, pinned, with no more rights than they need. Linters are shown planted faults too."""
 
+import json
 import pathlib
 import re
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import pages
 import pytest
 import yaml
 
@@ -105,12 +107,28 @@ def test_an_action_that_is_not_pinned_is_found(reference: str) -> None:
     ]
 
 
-def test_only_the_job_that_publishes_may_write_anything() -> None:
-    workflow = yaml.safe_load(CI)
-    assert workflow["permissions"] == {}
-    rights = {name: job["permissions"] for name, job in workflow["jobs"].items()}
-    assert rights.pop("publish") == {"pages": "write", "id-token": "write"}
+def test_only_the_jobs_that_publish_and_that_tell_may_write_anything() -> None:
+    rights = {}
+    for path in WORKFLOWS:
+        workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert workflow["permissions"] == {}
+        rights |= {(path.stem, name): job["permissions"] for name, job in workflow["jobs"].items()}
+    assert rights.pop(("ci", "publish")) == {"pages": "write", "id-token": "write"}
+    assert rights.pop(("canary", "tell")) == {"contents": "read", "issues": "write"}
     assert all(right == "read" for job in rights.values() for right in job.values())
+
+
+def test_no_secret_is_used_beyond_the_workflows_own_token() -> None:
+    for path in WORKFLOWS:
+        assert "secrets." not in path.read_text(encoding="utf-8")
+
+
+def test_every_part_of_the_course_is_executed_by_one_shard() -> None:
+    job = yaml.safe_load(CI)["jobs"]["execute"]
+    shards = job["strategy"]["matrix"]["shard"]
+    assert shards == list(range(1, len(shards) + 1))
+    (run,) = [step["run"] for step in job["steps"] if "--shard" in step.get("run", "")]
+    assert run.endswith(f'--shard "$SHARD/{len(shards)}"') and job["name"].endswith(f"/{len(shards)}")
 
 
 def test_nothing_is_published_unless_every_other_job_passed() -> None:
@@ -121,14 +139,19 @@ def test_nothing_is_published_unless_every_other_job_passed() -> None:
 
 def test_the_workflow_names_neither_the_repository_nor_the_site() -> None:
     addresses = set(re.findall(r"https?://[^/\s'\"]+", CI))
-    assert addresses == {"https://download.pytorch.org", "https://{0}.github.io"}
+    assert addresses == {"https://download.pytorch.org", "https://{0}.github.io", "https://${{"}
 
 
 def test_the_commands_of_the_workflow_exist_here() -> None:
-    steps = [step for job in yaml.safe_load(CI)["jobs"].values() for step in job["steps"]]
-    scripts = {word for step in steps for word in step.get("run", "").split() if word.startswith(".ci/")}
-    assert {".ci/setup", ".ci/run", ".ci/requirements.txt"} == scripts
+    jobs = [job for path in WORKFLOWS for job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()]
+    runs = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    scripts = {word for run in runs for word in run.split() if word.startswith(".ci/")}
+    assert {".ci/setup", ".ci/run", ".ci/changes", ".ci/canary.py", ".ci/requirements.txt"} == scripts
     assert all((ROOT / script).is_file() for script in scripts)
+    commands = {word for run in runs for word in re.findall(r"-m common\.site (\w+)", run)}
+    usage = subprocess.run([sys.executable, "-m", "common.site", "-h"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert {"key", "artifacts", "run", "twins"} == commands
+    assert all(re.search(rf"\b{command}\b", usage.stdout) for command in commands)
 
 
 def test_dependabot_watches_every_kind_of_pin() -> None:
@@ -138,3 +161,33 @@ def test_dependabot_watches_every_kind_of_pin() -> None:
     }
     assert watched == {("github-actions", "/"), ("pip", "/"), ("pip", "/.ci"), ("npm", "/tests/browser")}
     assert all((ROOT / folder.strip("/")).is_dir() for _, folder in watched)
+
+
+@pytest.fixture
+def two_sites(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The manifests of a built site and of the published one, which differ in one number."""
+    for name, number in (("built", 2), ("published", 1)):
+        cell = {"line": 3, "code": "", "shows": [f"x = {number}"]}
+        chapters = {"chapters/m01/0.py": {"measures": False, "versions": {}, "cells": [cell]}}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "outputs.json").write_text(json.dumps({"format": 1, "chapters": chapters}))
+    return tmp_path
+
+
+def changes(*arguments: str) -> str:
+    run = subprocess.run([ROOT / ".ci/changes", *arguments], capture_output=True, text=True, check=True)
+    return run.stdout
+
+
+def test_what_a_pull_request_changes_on_the_pages_is_told_as_markdown(two_sites: pathlib.Path) -> None:
+    with pages.serve(two_sites / "published") as address:
+        told = changes(str(two_sites / "built"), address)
+    assert told.startswith(
+        "## Outputs that changed\n```diff\nchapters/m01/0.py:3:\n- x = 1\n+ x = 2\n1 outputs changed"
+    )
+    assert told.endswith("```\n")
+
+
+def test_without_a_published_site_that_is_said(two_sites: pathlib.Path) -> None:
+    with pages.serve(two_sites) as address:
+        assert "Nothing is published yet" in changes(str(two_sites / "built"), address)

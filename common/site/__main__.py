@@ -1,7 +1,7 @@
 """The author's commands, run beside mkdocs.yml: `python -m common.site COMMAND`.
 
-check, status and key execute nothing; run executes chapters; new begins one; twins finds edits of one language alone;
-diff compares what two builds showed.
+check, status and key execute nothing; run executes chapters, and artifacts what they share; new begins one; twins finds
+edits of one language alone; diff compares what two builds showed.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def main() -> int:
     run = commands.add_parser("run", help="execute chapters where they are stale")
     run.add_argument("chapter", nargs="*", type=Path, help="such as chapters/m01_first_ptq/0_overview.py; default: all")
     run.add_argument("--shard", type=shard_numbers, metavar="I/N", help="of these, part I of N with as much work each")
+    commands.add_parser("artifacts", help="make what chapters share, before shards run on several machines")
     new = commands.add_parser("new", help="begin a page that the outline lists, and its test")
     new.add_argument("chapter", type=Path, help="such as chapters/m01_first_ptq/4_another.py")
     twins = commands.add_parser("twins", help="texts edited in one language and not in the other")
@@ -57,6 +58,8 @@ def obey(given: argparse.Namespace) -> int:
     course = open_course()
     if given.command == "run":
         return execute(course, given.chapter, given.shard)
+    if given.command == "artifacts":
+        return course.make_shared()
     if given.command == "new":
         return begin(course, given.chapter)
     if given.command == "twins":

@@ -267,9 +267,7 @@ def _check_text(cell: Cell, shown: str) -> None:
     """Headings that every reader of Markdown sees alike, and no code that looks executed and isn't."""
     for number, line in enumerate(cell.source.splitlines()):
         if (fence := _FENCE.match(line)) and re.match(r" *(?:python|py|pycon)\b(?!.*\btitle=)", line[fence.end() :]):
-            message = (
-                'code in a text never runs; make it a code cell, or say why not: ```python title="An excerpt"'
-            )
+            message = 'code in a text never runs; make it a code cell, or say why not: ```python title="An excerpt"'
             raise ChapterError(shown, cell.line + number, message)
     # What Markdown takes for a heading must be one that `headings` sees: `#` at the line's start, a space, words.
     above = ""

@@ -193,10 +193,10 @@ class Executor:
             printed = [Path(folder, "bare.txt"), Path(folder, "imports.txt")]
             try:
                 if self._early or all_early:
-                    self._bare_parent = parents.enter_context(WarmParent([], self._environment(), printed[0]))
+                    self._bare_parent = parents.enter_context(WarmParent([], self.environment(), printed[0]))
                 if not all_early:
                     modules = self._heavy_modules(chapters)
-                    self._warm_parent = parents.enter_context(WarmParent(modules, self._environment(), printed[1]))
+                    self._warm_parent = parents.enter_context(WarmParent(modules, self.environment(), printed[1]))
             except OSError as error:
                 log.info("kernels start cold: %s", error)
             try:
@@ -219,7 +219,7 @@ class Executor:
         heavy = sorted({name for name in names if name and name.split(".")[0] not in own})
         return [*self.packages, *heavy]
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """The environment of every kernel: one thread, the project importable, artifacts in the project's cache."""
         path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
         # Where ipykernel sees PYTEST_CURRENT_TEST, it doesn't watch what C++ writes to stderr.
@@ -246,7 +246,7 @@ class Executor:
             runner = Runner(
                 manager=self._manager(folder),
                 # What the user's own IPython runs or shows at start is not part of a chapter.
-                environment=self._environment() | {"IPYTHONDIR": str(Path(folder, "ipython"))},
+                environment=self.environment() | {"IPYTHONDIR": str(Path(folder, "ipython"))},
                 printed=printed,
                 time_limit=chapter.time_limit,
             )

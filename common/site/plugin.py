@@ -12,6 +12,8 @@ import json
 import logging
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +78,7 @@ class Options(Config):
     packages = config_options.ListOfItems(config_options.Type(str), default=["common"])
     cache = config_options.Type(str, default=".cache")
     terms = config_options.Type(str, default="docs/terms.toml")
+    shared = config_options.Type(str, default="")  # module:function that makes what chapters share
     only = config_options.Type(str, default="")  # a preview of these pages or folders, separated by commas
     english = config_options.SubConfig(English)
 
@@ -87,6 +90,7 @@ class Course:
         self.root = root
         self.chapters_folder = root / options.chapters
         self.sections: tuple[Section, ...] = read_outline(self.chapters_folder)
+        self.shared = options.shared
         self.only = tuple(name.strip() for name in options.only.split(",") if name.strip())
         self.chapters = read_chapters(self.chapters_folder, self.sections, self.only)
         self.by_name = {chapter.name: chapter for chapter in self.chapters}
@@ -114,6 +118,13 @@ class Course:
             if not keep_going:
                 raise PluginError(told)
             log.error(told)
+
+    def make_shared(self) -> int:
+        """Make the artifacts that chapters share, as a kernel would; returns the exit status."""
+        if not self.shared:
+            raise ValueError("mkdocs.yml names nothing that chapters share (option `shared` of the plugin pt2e)")
+        call = "import pkgutil, sys; pkgutil.resolve_name(sys.argv[1])()"
+        return subprocess.run([sys.executable, "-c", call, self.shared], env=self.executor.environment()).returncode
 
     def results(self) -> list[tuple[Chapter, Entry]]:
         """The chapters that have an up-to-date result, each with it."""

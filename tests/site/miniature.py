@@ -45,6 +45,10 @@ HELPERS = {
             time.sleep(seconds)
             with open(os.environ["MINIATURE_EXECUTIONS"], "a") as file:
                 file.write(f"{name} {os.getpid()} {began} {time.time()}\\n")
+
+
+        def make_shared():
+            ran("shared" + os.environ["OMP_NUM_THREADS"])
         """,
     "base": "VALUE = 1\n",
     "alpha": "def value():\n    from minihelp import base\n\n    return base.VALUE\n",
@@ -216,6 +220,7 @@ def configuration(site_url: str = "https://example.org/repo/") -> str:
         ("custom_dir: docs/theme", f"custom_dir: {REPOSITORY}/docs/theme"),
         ('site_url: !ENV [PT2E_SITE_URL, "http://127.0.0.1:8000/"]', f"site_url: {site_url}"),
         ("  - pt2e:\n", "  - pt2e:\n      packages: [minihelp]\n"),
+        ("shared: common.shared:make", "shared: minihelp.runs:make_shared"),
         ("watch: [chapters, common, docs]", "watch: [chapters, minihelp, docs]"),
     ):
         assert text.count(old) == 1, f"mkdocs.yml: {old!r} stands {text.count(old)} times"

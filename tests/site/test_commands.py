@@ -99,3 +99,10 @@ def test_a_shard_executes_its_own_chapters(project):
     ask(project, "run", "--shard", "2/2")
     assert sorted(first + project.names_ran()) == sorted(EXECUTED) and 0 < len(first) < len(EXECUTED)
     assert "no shard 3/2" in ask(project, "run", "--shard", "3/2", status=1)
+
+
+def test_what_chapters_share_is_made_as_in_a_kernel(project):
+    ask(project, "artifacts")
+    assert project.names_ran() == ["shared1"]  # one thread
+    project.edit("mkdocs.yml", "shared: minihelp.runs:make_shared", "")
+    assert "mkdocs.yml names nothing that chapters share" in ask(project, "artifacts", status=1)
