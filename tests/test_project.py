@@ -13,6 +13,7 @@ import tomllib
 import zipfile
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -22,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CHINESE, ENGLISH = README.split("\n## English\n")
 TOP_LEVEL = {
-    *("mkdocs.yml", "pyproject.toml", "README.md", "LICENSE", ".gitignore"),
+    *("mkdocs.yml", "pyproject.toml", "README.md", "LICENSE", ".gitignore", ".pre-commit-config.yaml"),
     *("docs", "chapters", "common", "tests", ".github", ".ci"),
 }
 GENERATED = (
@@ -232,3 +233,12 @@ def test_the_fast_tier_passes_in_another_order_and_in_time() -> None:
     assert result.returncode == 0, result.stdout[-5000:]
     print(f"fast tier: {took:.0f} s of 120")
     assert took < 240
+
+
+def test_the_hooks_before_a_commit_are_valid_and_run_commands_that_exist(root: pathlib.Path) -> None:
+    program = pathlib.Path(sys.executable).with_name("pre-commit")
+    subprocess.run([program, "validate-config", root / ".pre-commit-config.yaml"], check=True)
+    (repo,) = yaml.safe_load((root / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    for hook in repo["hooks"]:
+        name = pathlib.Path(hook["entry"].split()[0])
+        assert name.parent == pathlib.Path(".venv/bin") and pathlib.Path(sys.executable).with_name(name.name).is_file()
