@@ -76,6 +76,10 @@ class Chapter:
         """The cells that a page of this language shows."""
         return tuple(c for c in self.cells if c.lang in (None, lang))
 
+    def title(self, lang: str) -> str:
+        """The page's title in this language, as Markdown."""
+        return headings(self.in_language(lang)[0].source)[0][1]
+
     def heading_ids(self) -> list[str]:
         """The anchors of the page's headings, in order: slugs of the English headings, the same in both languages."""
         text = "\n\n".join(c.source for c in self.in_language("en") if c.kind == "markdown")

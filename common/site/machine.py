@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from common.site.chapter import Chapter, headings
+from common.site.chapter import Chapter
 from common.site.languages import Language
 from common.site.store import Entry
 
@@ -18,7 +18,7 @@ def machine_markdown(results: Iterable[tuple[Chapter, Entry]], language: Languag
     for chapter, entry in results:
         machine = _machine(entry)
         number = machines.setdefault(machine, len(machines) + 1)
-        title = _title(chapter, language)
+        title = chapter.title(language.code).replace("|", "\\|")
         rows.append(f"| [{title}]({chapter.name}) | {entry.seconds:.1f} | {entry.provenance['date']} | {number} |")
     head = t(
         "| 機器 | CPU | 指令集 | 系統 | Python | 套件版本 |",
@@ -43,8 +43,3 @@ def _machine(entry: Entry) -> tuple[str, ...]:
     versions = ", ".join(f"{name} {version}" for name, version in told.get("versions", {}).items())
     isa = ", ".join(told.get("isa", [])) or "–"
     return (told.get("cpu", "–"), isa, told["system"], told["python"], versions or "–")
-
-
-def _title(chapter: Chapter, language: Language) -> str:
-    first = next(cell for cell in chapter.in_language(language.code) if cell.kind == "markdown")
-    return headings(first.source)[0][1].replace("|", "\\|")

@@ -17,7 +17,7 @@ from markdown.util import AtomicString
 from math_core import LatexError, LatexToMathML
 
 _WIDE = r"[\u2e80-\u9fff\uf900-\ufaff\u3000-\u303f\uff00-\uffef「」、。，；：？！]"
-_WRAPPED = re.compile(rf"(?<={_WIDE})[ \t]*\n[ \t]*(?={_WIDE})")
+WRAPPED = re.compile(rf"(?<={_WIDE})[ \t]*\n[ \t]*(?={_WIDE})")
 _TAG = re.compile(r"\\tag\{([^{}]*)\}\s*$")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
@@ -104,7 +104,7 @@ class _WrappedLines(_Step):
     def run(self, root: etree.Element) -> None:
         slots = list(_slots(root))
         texts = [getattr(element, name) or "" for element, name, _ in slots]
-        breaks = {index for found in _WRAPPED.finditer("".join(texts)) for index in range(*found.span())}
+        breaks = {index for found in WRAPPED.finditer("".join(texts)) for index in range(*found.span())}
         start = 0
         for (element, name, fixed), text in zip(slots, texts, strict=True):
             if not fixed and not breaks.isdisjoint(range(start, start + len(text))):

@@ -26,6 +26,7 @@ from common.site import executor
 from common.site.chapter import Chapter, ChapterError, heading_ids
 from common.site.checks import Fault, site_faults
 from common.site.compiled import TemplateCache
+from common.site.downloads import Place, colab_url, executed_notebook, file_name, llms_txt, plain_text
 from common.site.executor import ChapterFailed, Executor, Failure
 from common.site.glossary import TermTable, glossary_markdown, load_terms
 from common.site.languages import EN, LANGUAGES, ZH, Language
@@ -52,6 +53,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.utils import CountHandler, get_relative_url
+from nbformat.v4 import nbjson
 
 HERE = Path(__file__).parent
 LAST_PAGES = ("glossary.md", "build-machine.md", "about.md")  # they close the navigation, in this order
@@ -279,9 +281,11 @@ class CoursePlugin(BasePlugin[Options]):
         assert self.course
         index = search_index(self.rendered, self.course.terms, self.language.code)
         write_atomically(Path(config.site_dir, "search/index.json"), index)
+        self._write_downloads(config)
         if self.language is ZH:
             assert self.staging
             self._build_english(config)
+            self._write_llms_txt(config)
             told = manifest(self.course.results(), self.course.chapters_folder.name)
             write_atomically(self.staging.folder / "outputs.json", json.dumps(told, ensure_ascii=False))
             if faults := site_faults(self.staging.folder, config.site_url or ""):
@@ -421,6 +425,45 @@ class CoursePlugin(BasePlugin[Options]):
             markdown = markdown.replace("<!-- machine -->", machine_markdown(self.course.results(), language))
         return markdown
 
+    def _place(self, config: MkDocsConfig) -> Place:
+        """Where notebooks find the site and the sources, `existing` in the way links name pages."""
+        assert self.course
+        base = (config.site_url or "/").rstrip("/") + "/"
+        site = base.removesuffix(self.language.folder) if self.language.folder else base
+        return Place(site, config.repo_url or "", self.course.commit, frozenset(self.existing))
+
+    def _write_downloads(self, config: MkDocsConfig) -> None:
+        """Each chapter's notebook, source and plain text, beside its page."""
+        assert self.course
+        place = self._place(config)
+        for chapter, entry in self.course.results():
+            book = executed_notebook(chapter, entry, self.language, place)
+            path = Path(config.site_dir, address(chapter.name), file_name(chapter.name))
+            for ending, text in (
+                (".ipynb", nbjson.writes(book) + "\n"),
+                (".md", plain_text(book)),
+                (".py", chapter.path.read_text(encoding="utf-8-sig")),
+            ):
+                write_atomically(path.with_name(path.name + ending), text)
+
+    def _write_llms_txt(self, config: MkDocsConfig) -> None:
+        """The list of all plain texts, of both languages, where programs look for it."""
+        assert self.course
+        root = f"{(config.site_url or '/').rstrip('/')}/"
+        pages = []
+        for language in (EN, ZH):
+            for chapter, _ in self.course.results():
+                url = f"{root}{language.folder}{address(chapter.name)}{file_name(chapter.name)}.md"
+                pages.append((language.name, chapter.title(language.code), url))
+        text = llms_txt(self.config.english.site_name, self.config.english.site_description, pages)
+        write_atomically(Path(config.site_dir, "llms.txt"), text)
+
+    def _downloads(self, chapter: Chapter, config: MkDocsConfig) -> SimpleNamespace:
+        """Where the page's files are, seen from the page."""
+        name = file_name(chapter.name)
+        colab = colab_url(chapter.name, self.language, config.repo_url or "")
+        return SimpleNamespace(notebook=f"{name}.ipynb", source=f"{name}.py", text=f"{name}.md", colab=colab)
+
     def _context(self, page: Page, config: MkDocsConfig) -> SimpleNamespace:
         assert self.course
         chapter = page.file.chapter if isinstance(page.file, ChapterFile) else None
@@ -446,6 +489,7 @@ class CoursePlugin(BasePlugin[Options]):
             provenance=SimpleNamespace(**entry.provenance, seconds=entry.seconds) if entry else None,
             source_url=f"{repository}/blob/main/{self._source(chapter)}" if chapter else None,
             edit_url=page.edit_url,
+            downloads=self._downloads(chapter, config) if chapter and entry else None,
             site_commit=self.course.commit,
             search_index=get_relative_url("search/index.json", page.url),
         )
