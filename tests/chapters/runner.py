@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import common.pt2e
 from common.site.chapter import read_chapter
 
 import pytest
@@ -147,7 +148,8 @@ def spoil_convert(
         quantized.recompile()
         return quantized
 
-    monkeypatch.setattr(quantize_pt2e, "convert_pt2e", wrong)
+    for module in (quantize_pt2e, common.pt2e):
+        monkeypatch.setattr(module, "convert_pt2e", wrong)
 
 
 # --- Surroundings -----------------------------------------------------------------------------------------------------

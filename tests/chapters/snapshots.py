@@ -18,6 +18,8 @@ from multiprocessing.connection import Connection, wait
 from types import CodeType
 from typing import Any, NamedTuple
 
+import tqdm
+
 Surroundings = Callable[[], contextlib.AbstractContextManager[None]]
 
 LONGEST = 300  # seconds that one request may take
@@ -123,6 +125,9 @@ class Snapshots:
 
 
 def _first(file: str, cells: list[Cell], ends: list[Connection], surroundings: Surroundings) -> None:
+    tqdm.tqdm.monitor_interval = (
+        0  # fx.Interpreter makes progress bars, of which the first starts a thread (torch 2.13.0)
+    )
     with surroundings():
         os.mkdir("first")
         os.chdir("first")

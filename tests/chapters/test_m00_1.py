@@ -33,9 +33,17 @@ def test_users_that_do_not_follow_args_are_noticed():
         ("assert relu.target == aten.relu.default", "assert relu.target == aten.relu"),
         ("(aten.add.Tensor, (a, b))", "(aten.add.Tensor, (b, b))"),
         ("c.append(b)", "c.prepend(b)"),
+        ("first, second = x.chunk(2)", "first = second = x"),
         ("values[node] = node.target(*args, **node.kwargs)", "values[node] = node.target(*args, **node.kwargs) * 1.1"),
     ],
-    ids=["no guards", "op without overload", "another graph", "nothing moved", "interpreter off by a tenth"],
+    ids=[
+        "no guards",
+        "op without overload",
+        "another graph",
+        "nothing moved",
+        "no getitem",
+        "interpreter off by a tenth",
+    ],
 )
 def test_a_statement_that_is_slightly_off_is_noticed(right, wrong):
     failed_claim(PAGE, replacing(right, wrong))

@@ -33,7 +33,7 @@ def test_an_observer_that_does_not_follow_the_formula_is_noticed(monkeypatch, sp
         (
             "gm.graph.lint()\ngm.recompile()\nassert torch.equal(gm(x), -torch",
             "gm.graph.lint()\nassert torch.equal(gm(x), -torch",
-            "not in the way",
+            "not on the path",
         ),
         (
             "relu.replace_all_uses_with(neg)  # no delete_user_cb",
