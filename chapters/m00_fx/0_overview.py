@@ -1,13 +1,13 @@
 # %% [markdown] lang="zh"
 # # M00 概覽 | PT2E 改的那張圖，是什麼
 #
-# PT2E 不改你的 Python 程式，改的是從模型匯出來的一張圖。observer（記錄數值範圍的小模組）插在這張圖上，scale（整數的一格
-# 代表多大的實數）寫在這張圖上，後端讀的也是這張圖。這一章在碰量化之前先把它看懂。這一頁認
-# 人：`nn.Module`、`ExportedProgram`、`GraphModule` 各是誰。
+# PT2E（PyTorch 2 Export 量化）不改你的 Python 程式，改的是從模型匯出來的一張圖。observer（記錄數值範圍的小模組）插在這
+# 張圖上，scale（整數的一格代表多大的實數）寫在這張圖上，真正執行模型的後端讀的也是這張圖。這一章在碰量化之前先把它看
+# 懂。這一頁先分清楚一個模型的三種形式：`nn.Module`、`ExportedProgram`、`GraphModule`。
 #
 # | 問題 | 一句話的答案 | 哪一頁 |
 # | --- | --- | --- |
-# | 三種形式各是誰？ | 程式、附帶條件的紀錄、能改又能呼叫的圖 | 這一頁 |
+# | 三種形式各是什麼？ | 程式、附帶條件的紀錄、能改又能呼叫的圖 | 這一頁 |
 # | 怎麼讀一張圖？ | 看每個 node 的 `op`、`target`、`args`、`users`、`meta` | [M00-1](1_graph_and_node.py) |
 # | `torch.export` 記下了什麼，又替你寫死了什麼？ | 走過的那條路：op、參數、輸入的 shape；batch 要另外聲明才會是動態的 | [M00-2](2_export.py) |
 # | 怎麼改圖才安全？ | 插入、換線、刪除、`lint`、`recompile`；少一步，程式多半沒有錯誤訊息 | [M00-3](3_rewrite.py) |
@@ -22,17 +22,18 @@
 # %% [markdown] lang="en"
 # # M00 Overview | The graph that PT2E edits
 #
-# PT2E doesn't touch your Python code. It edits a graph that was exported from your model: observers (small modules that
-# record the range of values) go into that graph, scales (how much of a real number one integer step stands for) are
-# written into it, and it is what a backend reads. This chapter is about understanding the graph before any quantization
-# happens, and this page introduces the cast: who is `nn.Module`, who is `ExportedProgram`, who is `GraphModule`?
+# PT2E (PyTorch 2 Export quantization) doesn't touch your Python code. It edits a graph that was exported from your
+# model: observers (small modules that record the range of values) go into that graph, scales (the real value of one
+# integer step) are written into it, and the backend that finally runs the model reads it. This chapter is about
+# understanding the graph before any quantization happens, and this page introduces the three forms a model takes:
+# `nn.Module`, `ExportedProgram` and `GraphModule`.
 #
 # | Question | Answer in one line | Page |
 # | --- | --- | --- |
-# | Who are the three forms? | A program, a record with its conditions, and a graph you can edit and call | this one |
+# | What are the three forms? | A program, a record with its conditions, and a graph you can edit and call | this one |
 # | How do you read a graph? | By each node's `op`, `target`, `args`, `users` and `meta` | [M00-1](1_graph_and_node.py) |
-# | What does `torch.export` record, and what does it fix for good? | The path it took: ops, parameters, input shapes; a batch is only dynamic if you say so | [M00-2](2_export.py) |
-# | How do you edit a graph safely? | Insert, rewire, erase, `lint`, `recompile`; leave a step out and mostly nothing complains | [M00-3](3_rewrite.py) |
+# | What does `torch.export` record, and what does it freeze? | The path it took: ops, parameters, input shapes; a batch is only dynamic if you say so | [M00-2](2_export.py) |
+# | How do you edit a graph safely? | Insert, rewire, erase, `lint`, `recompile`; leave a step out and usually nothing complains | [M00-3](3_rewrite.py) |
 #
 # **What you will know**
 #
@@ -97,7 +98,7 @@ def error_of(call):
 #
 # Quantization works between ops: measure a range here, put a pair q → dq (quantize, dequantize) there. An `nn.Module`
 # can list its submodules, but not how `forward` uses them. One `nn.ReLU` may be called several times, and `+` or `mean`
-# are no modules at all, so there is nothing to hook into. A graph has one node per call:
+# aren't modules at all, so there is nothing to hook into. A graph has one node per call:
 
 # %%
 tiny = get_model("tiny")
@@ -163,16 +164,17 @@ print([name for name, _ in model.named_children()])
 # %% [markdown] lang="zh"
 # ## 第二種：ExportedProgram
 #
-# `torch.export.export` 用範例輸入走一遍 `forward`，把遇到的 op 記成圖，連同參數、輸入輸出的對應（signature）和成立的條
-# 件一起包成 `ExportedProgram`。它是一份**紀錄**，適合存檔、交給後端。它的圖是純函式：參數不在圖裡面，而是圖的輸入。
+# `torch.export.export` 照範例輸入的 shape 和 dtype 走一遍 `forward`（不算數值），把遇到的 op 記成圖，連同參數、輸入輸出
+# 的對應（signature）和成立的條件一起包成 `ExportedProgram`。它是一份**紀錄**，適合存檔、交給後端。它的圖不帶狀態：參數
+# 不在圖裡面，而是圖的輸入。
 
 # %% [markdown] lang="en"
 # ## The second form: ExportedProgram
 #
-# `torch.export.export` runs `forward` once with example inputs, records the ops it meets as a graph, and packs that
-# together with the parameters, the signature (what each input and output is) and the conditions under which it holds:
-# an `ExportedProgram`. It is a **record**, good for saving and for handing to a backend. Its graph is a pure function:
-# parameters aren't inside, they are inputs.
+# `torch.export.export` runs `forward` once on stand-ins for the example inputs (their shapes and dtypes, no values),
+# records the ops it meets as a graph, and packs that together with the parameters, the signature (what each input and
+# output is) and the conditions under which it holds: an `ExportedProgram`. It is a **record**, good for saving and for
+# handing to a backend. Its graph holds no state: parameters aren't inside, they are inputs.
 
 # %%
 program = torch.export.export(model, example)
@@ -250,14 +252,15 @@ graph(
 # ## 另一條路：symbolic_trace
 #
 # 網路上許多 fx 教學用的是 `torch.fx.symbolic_trace`。它也產生 `GraphModule`，但停在模組這一層：node 是「呼叫 `conv` 這
-# 個模組」，不是 ATen op。PT2E 的 quantizer 靠 `aten.conv2d.default` 這樣的 target 認 op，這種圖它一個也認不出來。
+# 個模組」，不是 ATen op。PT2E 的 quantizer（決定哪些 tensor 要量化的物件）靠 `aten.conv2d.default` 這樣的 target 認
+# op，這種圖它一個也認不出來。
 
 # %% [markdown] lang="en"
 # ## The other road: symbolic_trace
 #
 # Many fx tutorials use `torch.fx.symbolic_trace`. It makes a `GraphModule` too, but stops at modules: a node says "call
-# the module `conv`", not which ATen op that is. PT2E's quantizers recognize ops by targets such as
-# `aten.conv2d.default`; in a graph like this one they find nothing to recognize.
+# the module `conv`", not which ATen op that is. PT2E's quantizers (the objects that decide which tensors to quantize)
+# recognize ops by targets such as `aten.conv2d.default`; in a graph like this one they find nothing to recognize.
 
 # %%
 traced = fx.symbolic_trace(model)
@@ -283,7 +286,7 @@ assert not aten_nodes, "symbolic_trace has reached the ATen level"
 # | 能呼叫嗎 | 能 | 不能 | 能 |
 # | 參數在哪裡 | 屬性 | 圖的輸入；值在 `state_dict` | 屬性，圖用 `get_attr` 取 |
 # | 怎麼改結構 | 改原始碼 | 不改；先 `.module()` | 改圖，再 `recompile()` |
-# | 在這門課的用途 | 訓練、匯出 | 存檔、lowering | PT2E 在上面插入與改寫 |
+# | 在這門課的用途 | 訓練、匯出 | 存檔、lowering（交給後端） | PT2E 在上面插入與改寫 |
 #
 # 那麼三者還互相牽連嗎？先看結構。圖是**走過的路**的紀錄，Python 的 `if` 在匯出時就做完了，圖上只剩走到的那一邊：
 
@@ -296,7 +299,7 @@ assert not aten_nodes, "symbolic_trace has reached the ATen level"
 # | Can be called | yes | no | yes |
 # | Parameters live in | attributes | inputs of the graph; values in `state_dict` | attributes, fetched by `get_attr` |
 # | To change its structure | edit the source | don't; take `.module()` first | edit the graph, then `recompile()` |
-# | What we use it for | training, exporting | saving, lowering | PT2E inserts and rewrites in it |
+# | What we use it for | training, exporting | saving, lowering (the way to a backend) | PT2E inserts and rewrites in it |
 #
 # Are they still connected? Structure first. A graph records **the path taken**: a Python `if` is decided during export,
 # and only the branch that was taken is in the graph:
@@ -409,7 +412,7 @@ assert again.graph.find_nodes(
 # | --- | --- | --- |
 # | `torch.export.export(model, example)` | `nn.Module` | `ExportedProgram` |
 # | `.module()` | `ExportedProgram` | `GraphModule` |
-# | `prepare_pt2e`、`convert_pt2e` | `GraphModule` | `GraphModule`，改的是同一張圖 |
+# | `prepare_pt2e`、`convert_pt2e` | `GraphModule` | `GraphModule`；圖是同一張，傳進去的那份也變了 |
 # | 再一次 `torch.export.export`，然後 lowering | `GraphModule` | `ExportedProgram` |
 #
 # 中間那一列是 [M01](../m01_first_ptq/0_overview.py) 的主題，最後一列是 [M08](../m08_executorch/0_overview.py) 的。
@@ -434,7 +437,7 @@ assert again.graph.find_nodes(
 # | --- | --- | --- |
 # | `torch.export.export(model, example)` | `nn.Module` | `ExportedProgram` |
 # | `.module()` | `ExportedProgram` | `GraphModule` |
-# | `prepare_pt2e`, `convert_pt2e` | `GraphModule` | `GraphModule`; they edit the same graph |
+# | `prepare_pt2e`, `convert_pt2e` | `GraphModule` | `GraphModule`; same graph, so the one you passed in changes too |
 # | `torch.export.export` once more, then lowering | `GraphModule` | `ExportedProgram` |
 #
 # The third row is the subject of [M01](../m01_first_ptq/0_overview.py), the last that of

@@ -2,7 +2,7 @@
 # # M00-1 | 讀一張圖：node 的五個欄位
 #
 # [概覽](0_overview.py)認識了 `GraphModule`。這一頁打開它的圖：圖是一串 node，讀懂一個 node 的五個欄位，就讀得懂整張圖。
-# 之後每一章都靠這五個欄位說話：quantizer 看 `target` 認 op，順著 `args` 與 `users` 找邊，把決定寫進 `meta`。
+# 之後每一章都靠這五個欄位：quantizer 看 `target` 認 op，順著 `args` 與 `users` 找邊，把決定寫進 `meta`。
 #
 # | 欄位 | 問的是 |
 # | --- | --- |
@@ -15,7 +15,7 @@
 # **讀完你會知道**
 #
 # - 六種 node 各是什麼，匯出的圖裡會有哪幾種
-# - 邊存在哪裡，為什麼輸入的 `users` 總比看起來多一個
+# - 邊存在哪裡，從哪一端查
 # - node 的順序代表什麼，圖怎麼變成程式
 # - 不執行模型，怎麼知道每個 tensor 的 shape 和來歷
 
@@ -37,7 +37,7 @@
 # **What you will know**
 #
 # - The six kinds of nodes, and which of them an exported graph has
-# - Where edges are stored, and why an input has one user more than you would think
+# - Where edges are stored, and how to find both their ends
 # - What the order of nodes means, and how a graph becomes code
 # - How to learn a tensor's shape and origin without running the model
 
@@ -53,10 +53,12 @@
 #
 # 1. The input `x` of a residual block goes to the first convolution and to the addition at the end. In the exported
 #    graph, what is `len(x.users)`?
-# 2. You move a node behind a node that uses it. When is that noticed: as you move it, at `recompile()`, or neither?
+# 2. You move a node to a place after a node that uses it. When is that noticed: as you move it, at `recompile()`, or
+#    neither?
 # 3. After export, can you tell the shape of every activation without running the model? And the values?
 
 # %% tags=["setup"]
+import operator
 import textwrap
 
 from common.env import quiet
@@ -171,6 +173,24 @@ assert called == ["_guards_fn"], f"other modules are called: {called}"
 for node in nodes:
     if node.op == "call_function":
         print(node.target)
+
+# %% [markdown] lang="zh"
+# 也有不是 ATen op 的 `call_function`：op 回傳好幾個 tensor 時，用 Python 的 `operator.getitem` 取出其中一個。
+
+# %% [markdown] lang="en"
+# Not every `call_function` is an ATen op: where an op returns several tensors, Python's `operator.getitem` picks one.
+
+
+# %%
+class AddHalves(nn.Module):
+    def forward(self, x):
+        first, second = x.chunk(2)
+        return first + second
+
+
+halves = torch.export.export(AddHalves(), (torch.rand(4),)).module().graph
+picks = halves.find_nodes(op="call_function", target=operator.getitem)
+assert len(picks) == 2, "getitem doesn't pick the halves"
 
 # %% [markdown] lang="zh"
 # `target` 要和**指明多載（overload）的** op（`OpOverload`）比較。少寫 `.default`，比較的對象變成一整組同名的
@@ -292,7 +312,7 @@ print(built.code.strip())
 
 # %% [markdown] lang="en"
 # The `a = None` at the end of a line is fx's: after its last use a tensor is let go, so that its memory can be freed
-# early. Now we move the relu behind the addition:
+# early. Now we move the relu to a place after the addition:
 
 # %%
 c.append(b)  # "after c comes b": no complaint
@@ -370,7 +390,7 @@ for node in conv_relu.graph.find_nodes(
 # %% [markdown] lang="zh"
 # 預測 3：shape 和 dtype 知道，數值不知道。注意 `get_attr` 沒有 `nn_module_stack`：weight 不知道自己屬於哪個模組。用模組
 # 名稱挑選要量化的層時會踩到這件事（[M03-3](../m03_quantizer/3_shared_and_derived.py)）。`_guards_fn` 則是後來加上的，帶
-# 著和 conv2d 相同的紀錄，不必當真。自己新加的 node 則什麼都沒有，`b.meta` 是空的。
+# 著和 conv2d 相同的紀錄，不必當真。自己新加的 node 則什麼都沒有：前面手工做的 relu，`b.meta` 是空的。
 #
 # 有了 `val`，不用執行就能算帳。例如 TinyConvNet 跑一張圖片，所有 op 的輸出加起來有多少個值、換成 int8 省多少：
 
@@ -378,7 +398,8 @@ for node in conv_relu.graph.find_nodes(
 # Prediction 3: shape and dtype yes, values no. Note that `get_attr` nodes have no `nn_module_stack`: a weight doesn't
 # know which module it belongs to. You will trip over this when you choose layers to quantize by module name
 # ([M03-3](../m03_quantizer/3_shared_and_derived.py)). `_guards_fn` was added later and carries the same record as
-# conv2d; read nothing into it. And nodes you add yourself know nothing: `b.meta` is empty.
+# conv2d; read nothing into it. And nodes you add yourself know nothing: `b.meta`, that of the relu we made by hand, is
+# empty.
 #
 # With `val` you can do the accounting without running anything. For instance: how many values do all ops of TinyConvNet
 # put out for one image, and what would int8 save?
@@ -409,7 +430,7 @@ say(
 # %% [markdown] lang="zh"
 # ## 小結
 #
-# - `op` 有六種；匯出的圖裡，運算全是 `call_function`，`target` 是指明多載的 ATen op。
+# - `op` 有六種；匯出的圖裡，運算全是 `call_function`，`target` 是指明多載的 ATen op（取出一個結果的 `getitem` 除外）。
 # - 邊存在 `args` 裡，`users` 是它的另一端，由 fx 維護；輸入多一個使用者 `_guards_fn`。
 # - node 的順序就是程式的順序，`lint()` 檢查它；`recompile()` 只負責產生程式。
 # - `meta["val"]` 有 shape 和 dtype，沒有數值；`get_attr` 不知道自己屬於哪個模組。
@@ -420,7 +441,7 @@ say(
 # ## Recap
 #
 # - `op` has six values; in an exported graph every operation is a `call_function` whose `target` is an ATen op with its
-#   overload.
+#   overload (or `getitem`, which picks one result of several).
 # - Edges live in `args`; `users` is their other end, kept by fx; inputs have an extra user, `_guards_fn`.
 # - The order of nodes is the order of the code; `lint()` checks it, `recompile()` only generates code.
 # - `meta["val"]` has shape and dtype but no values; `get_attr` nodes don't know their module.
@@ -441,10 +462,8 @@ say(
 # `op`, and keep it in a dictionary for the nodes after it. With the graph of TinyConvNet the result should equal
 # `tiny(...)` bit for bit. A hint: `fx.node.map_arg(node.args, f)` replaces each node in `args` by `f(node)`.
 
+
 # %% tags=["solution"]
-import operator
-
-
 def interpret(gm, *inputs):
     values, remaining = {}, iter(inputs)
     for node in gm.graph.nodes:

@@ -12,7 +12,7 @@
 # | 為什麼換一個 batch 就出錯？是誰在檢查？ | 寫死的 shape、`_guards_fn` |
 # | 怎麼讓 batch 可變，為什麼範例不能只有一張？ | 動態 shape |
 # | `forward` 裡的 `if` 看 tensor 的值，怎麼辦？ | 由資料決定的 if |
-# | 哪些用法會丟出錯誤，哪些會靜靜錄成別的圖？ | 傳輸入的兩種失誤 |
+# | 哪些用法會丟出錯誤，哪些沒有錯誤訊息，卻錄成別的圖？ | 傳輸入的兩種失誤 |
 #
 # **讀完你會知道**
 #
@@ -22,7 +22,7 @@
 # - 看到匯出的錯誤訊息時，問題在哪裡
 
 # %% [markdown] lang="en"
-# # M00-2 | What torch.export records, and what it fixes for good
+# # M00-2 | What torch.export records, and what it freezes
 #
 # `torch.export.export` walks through a model once with an example input and records the path as a graph. It can record
 # ops, parameters and conditions on shapes; whatever was decided on the way is final. This page shows where that line
@@ -135,27 +135,30 @@ print("p_block_conv1_weight ->", lifted)
 
 # %% [markdown] lang="zh"
 # 圖上的 op 則是 ATen op，也就是 PyTorch 各種寫法（`F.relu`、`x.relu()`、`nn.ReLU`）最後都會走到的那一層。寫法不同，錄到
-# 的是同一個 op，quantizer 才不必認識每一種寫法：
+# 的是同一個 op，quantizer 才不必認識每一種寫法。例外是原地（in-place）的寫法：`inplace=True` 錄成另一個
+# op，`aten.relu_.default`，quantizer 兩個都要認得：
 
 # %% [markdown] lang="en"
 # The ops in the graph are ATen ops, the level at which all ways of writing something in PyTorch (`F.relu`, `x.relu()`,
 # `nn.ReLU`) end up. However it was written, the same op is recorded, and that is why a quantizer needn't know every
-# spelling:
+# spelling. In-place spellings are the exception: `inplace=True` is recorded as an op of its own, `aten.relu_.default`,
+# and a quantizer has to know both:
 
 
 # %%
-class ThreeSpellings(nn.Module):
+class Spellings(nn.Module):
     def forward(self, x):
-        return nn.ReLU()(nn.functional.relu(x.relu()))
+        x = nn.ReLU()(nn.functional.relu(x.relu()))
+        return nn.ReLU(inplace=True)(x)
 
 
-spelled = torch.export.export(ThreeSpellings(), (torch.rand(2),))
+spelled = torch.export.export(Spellings(), (torch.rand(2),))
 targets = [
     str(node.target)
     for node in spelled.graph.nodes
     if node.op == "call_function"
 ]
-assert targets == ["aten.relu.default"] * 3, targets
+assert targets == ["aten.relu.default"] * 3 + ["aten.relu_.default"], targets
 
 # %% [markdown] lang="zh"
 # ## 寫死的模式
@@ -229,15 +232,17 @@ exported.graph.eliminate_dead_code()
 assert node in list(exported.graph.nodes), "removed as dead code"
 
 # %% [markdown] lang="zh"
-# 這裡它檢查 shape，不檢查 dtype 與數值。它的結果沒有人用，`eliminate_dead_code()` 卻不會刪它，因為它被標成有副作用
-# （torch 2.13.0， `torch/export/_unlift.py`）。不想要它，可以用 `.module(check_guards=False)`；檢查並沒有消失，改由呼叫
-# 前的另一道檢查接手，換一種說法：
+# 這裡它檢查 shape，不檢查 dtype 與數值。它的結果沒有人用，`eliminate_dead_code()` 卻不會刪它，因為它被標成有副作用。它
+# 也不是到處都有：呼叫 `.module()` 的檔案，路徑裡若有 `executorch` 或 `torchao`，就不加它（這兩件事都寫在 torch 2.13.0
+# 的 `torch/export/_unlift.py`）。不想要它，可以用 `.module(check_guards=False)`；檢查並沒有消失，改由呼叫前的另一道檢查
+# 接手，換一種說法：
 
 # %% [markdown] lang="en"
 # Here it checks shapes, neither dtypes nor values. Nobody uses its result, yet `eliminate_dead_code()` leaves it in
-# place, because it is marked as having side effects (torch 2.13.0, `torch/export/_unlift.py`). If you don't want it,
-# there is `.module(check_guards=False)`. The check doesn't go away: another one, made before the call, takes over and
-# words it differently:
+# place, because it is marked as having side effects. Nor is it everywhere: it isn't added when the path of the file
+# that calls `.module()` contains `executorch` or `torchao` (both facts: torch 2.13.0, `torch/export/_unlift.py`). If
+# you don't want it, there is `.module(check_guards=False)`. The check doesn't go away: another one, made before the
+# call, takes over and words it differently:
 
 # %%
 without_guards = program.module(check_guards=False)
@@ -255,8 +260,8 @@ print(error_of(lambda: without_guards(*two_images)))
 # %% [markdown] lang="en"
 # ## Dynamic shapes
 #
-# To leave a dimension open, give it a `Dim` in `dynamic_shapes`. In the graph it becomes a symbol (such as `s77`), and
-# the condition becomes its bounds. The example has two images:
+# To make a dimension dynamic, give it a `Dim` in `dynamic_shapes`. In the graph it becomes a symbol (such as `s77`),
+# and the condition becomes its bounds. The example has two images:
 
 # %%
 batch = Dim("batch", min=1, max=64)
@@ -293,8 +298,8 @@ graph(
 
 # %% [markdown] lang="en"
 # With a lower bound of 1 a single image works too, but the example must **not** be a single image. Export treats the
-# sizes 0 and 1 as special and fixes a 1 on sight. Three ways of asking for a dynamic batch react in three different
-# ways:
+# sizes 0 and 1 as special: a dimension that is 1 in the example becomes fixed. Three ways of asking for a dynamic batch
+# react in three different ways:
 
 
 # %%
@@ -314,29 +319,33 @@ with log_of("torch._export.non_strict_utils") as messages:
 assert messages, "the log says nothing"
 print("log:", textwrap.fill(messages[0], 76))
 
-(x,) = automatic.graph.find_nodes(op="placeholder")[-1:]
+x = automatic.graph.find_nodes(op="placeholder")[-1]  # after the parameters
 assert x.meta["val"].shape == (1, 3, 16, 16), "the batch is dynamic"
 print(error_of(lambda: automatic.module()(*two_images)))
 
 # %% [markdown] lang="zh"
 # 預測 2：要看怎麼聲明。`Dim("batch")` 和 `Dim.DYNAMIC` 會丟出錯誤；`Dim.AUTO` 的意思是「能動態就動態」，所以只在 log 留
-# 下一行，給你一張固定的圖。要動態 batch 時，範例用兩張以上，並用前兩種寫法。
+# 下一行，給你一張固定的圖；第一個錯誤訊息建議的，偏偏就是它。要動態 batch 時，範例用兩張以上，並用 `Dim("batch")` 或
+# `Dim.DYNAMIC`。
 #
 # ## 由資料決定的 if
 #
 # Python 的 `if` 如果看的是 shape 或設定，匯出時就選好了邊（[概覽](0_overview.py)）。如果看的是 tensor 的**值**，匯出時
-# 沒有值可看，只能丟出錯誤。修法是把選擇也寫成 op，例如 `torch.where`：
+# 沒有值可看，因為走過模型的是 `FakeTensor`（[M00-1](1_graph_and_node.py)），只有 shape 和 dtype；這時只能丟出錯誤。修法
+# 是把選擇也寫成 op，例如 `torch.where`：
 
 # %% [markdown] lang="en"
 # Prediction 2: it depends on how you declare it. `Dim("batch")` and `Dim.DYNAMIC` raise an error; `Dim.AUTO` means
-# "dynamic if possible", so it leaves a line in the log and hands you a fixed graph. For a dynamic batch, use two images
-# or more as the example, and one of the first two.
+# "dynamic if possible", so it leaves a line in the log and hands you a fixed graph, and of all things it is what the
+# first error message suggests. For a dynamic batch, use two images or more as the example, with `Dim("batch")` or
+# `Dim.DYNAMIC`.
 #
 # ## An if that depends on data
 #
 # A Python `if` on shapes or settings is decided during export ([overview](0_overview.py)). One that looks at the
-# **values** of a tensor can't be, since during export there are no values, and you get an error. The fix is to turn the
-# choice itself into an op, for instance `torch.where`:
+# **values** of a tensor can't be: what walks through the model is a `FakeTensor` ([M00-1](1_graph_and_node.py)), which
+# has a shape and a dtype but no values, so you get an error. The fix is to turn the choice itself into an op, for
+# instance `torch.where`:
 
 
 # %%
@@ -364,11 +373,15 @@ for values in (rising, -rising):
     assert torch.equal(where(values), PythonIf()(values))
 
 # %% [markdown] lang="zh"
+# 訊息裡的 `u0` 是 `if` 那個比較的結果：一個還沒有值的符號。
+#
 # ## 傳輸入的兩種失誤
 #
 # 範例輸入是**引數的 tuple**。只有一個輸入時最容易忘記，好在會丟出錯誤：
 
 # %% [markdown] lang="en"
+# The `u0` of the message stands for what the `if` compares: a symbol without a value.
+#
 # ## Two mistakes with inputs
 #
 # Example inputs are a **tuple of arguments**. That is easily forgotten when there is just one; luckily it raises an
@@ -424,12 +437,14 @@ graph(
 
 # %% [markdown] lang="zh"
 # 預測 3：0，沒有任何警告。保險的作法是每個輸入都用不同的 tensor，並在匯出之後拿**另一組**輸入和原模型比一次；batch 該是
-# 動態的，就換一個 batch。這個習慣也抓得到 `Dim.AUTO` 變回固定、忘了 `eval()` 這些不出聲的錯。
+# 動態的，就換一個 batch。這個習慣也抓得到變回固定的 `Dim.AUTO`。忘了 `eval()` 則要和 `eval()` **之後**的原模型比：兩邊
+# 都在訓練模式的話，BN 算得一樣，比不出來。
 
 # %% [markdown] lang="en"
 # Prediction 3: 0, without any warning. To be safe, use a different tensor for each input, and after exporting compare
 # with the original model once on **another** set of inputs, with another batch size if the batch should be dynamic.
-# That habit also catches a `Dim.AUTO` that turned static or a forgotten `eval()`, which are just as silent.
+# That habit also catches a `Dim.AUTO` that turned static. A forgotten `eval()` only shows against the original
+# **after** `eval()`: while both are in training mode, BN computes the same on either side.
 
 
 # %%
@@ -442,6 +457,12 @@ assert agrees(two_tensors, Difference(), five, three)
 assert not agrees(same_twice, Difference(), five, three)
 assert agrees(same_twice, Difference(), t, t), "the example itself differs"
 
+norm = nn.BatchNorm1d(3)  # in training mode, for eval() was forgotten
+forgotten = torch.export.export(norm, (torch.rand(4, 3),)).module()
+points = torch.rand(4, 3)
+assert agrees(forgotten, norm, points), "the comparison notices"
+assert not agrees(forgotten, norm.eval(), points), "eval() changes nothing"
+
 # %% [markdown] lang="zh"
 # ## 小結
 #
@@ -449,7 +470,7 @@ assert agrees(same_twice, Difference(), t, t), "the example itself differs"
 # - 模式、Python 的 `if`、沒有聲明的 shape，匯出時就寫死了。
 # - `_guards_fn` 檢查輸入的 shape，不檢查 dtype；它會多算一個使用者，也不會被當成無用的程式刪掉。
 # - 動態 batch：給 `Dim`，範例用兩張以上；`Dim.AUTO` 遇到 1 會變回固定。
-# - 輸入是 tuple，每個輸入用不同的 tensor；匯出之後換一組輸入比一次。
+# - 輸入是 tuple，每個輸入用不同的 tensor；匯出之後換一組輸入，和 `eval()` 之後的原模型比一次。
 #
 # 上一頁是 [M00-1](1_graph_and_node.py)；下一頁 [M00-3](3_rewrite.py) 開始改圖。動態 batch 怎麼一路帶到 `.pte`，見
 # [M08-2](../m08_executorch/2_to_pte.py)。
@@ -461,8 +482,9 @@ assert agrees(same_twice, Difference(), t, t), "the example itself differs"
 # - The mode, every Python `if` and undeclared shapes are fixed during export.
 # - `_guards_fn` checks the shapes of inputs but not their dtypes; it counts as one more user, and it isn't removed as
 #   dead code.
-# - For a dynamic batch, give a `Dim` and two example images or more; `Dim.AUTO` turns static at a 1.
-# - Inputs are a tuple, each a different tensor; after exporting, compare on other inputs.
+# - For a dynamic batch, give a `Dim` and two example images or more; with one image, `Dim.AUTO` turns static.
+# - Inputs are a tuple, each a different tensor; after exporting, compare with the original after `eval()`, on other
+#   inputs.
 #
 # The page before this one is [M00-1](1_graph_and_node.py); on the next, [M00-3](3_rewrite.py), we start editing. How a
 # dynamic batch gets all the way into a `.pte` is in [M08-2](../m08_executorch/2_to_pte.py).
@@ -476,7 +498,7 @@ assert agrees(same_twice, Difference(), t, t), "the example itself differs"
 # %% [markdown] lang="en"
 # ## Try it
 #
-# Export `Difference` with the first dimension of both inputs open. First give each input a `Dim` of its own and read
+# Export `Difference` with a dynamic first dimension in both inputs. First give each input a `Dim` of its own and read
 # what the message suggests; when it works, call the graph with two inputs of different lengths. Who checks?
 
 # %% tags=["solution"]

@@ -2,14 +2,14 @@
 # # M00-3 | 改圖：插入、換線、刪除，再寫一個自己的 observer
 #
 # `prepare_pt2e` 和 `convert_pt2e` 都只是改圖的程式，也就是 pass。這一頁先學改圖的五個動作，再把四種典型的失誤各犯一次：
-# 它們之中只有兩種會丟出錯誤。最後用二十來行寫出自己的「prepare」：在每條邊上插一個記錄範圍的模組，和 torchao 的
-# observer 對答案。
+# 它們之中只有兩種會丟出錯誤。最後用二十來行寫出自己的「prepare」：在輸入與每個 op 後面插一個記錄範圍的模組，和 torchao
+# 的 observer 對答案。
 #
-# | 問題 | 一句話的答案 |
+# | 問題 | 這一頁的哪一節 |
 # | --- | --- |
-# | 改圖的步驟是什麼？ | 插入、換線、刪除、`lint()`、`recompile()` |
-# | 哪些失誤沒有錯誤訊息？ | 忘了 `recompile()`；新 node 落在 `output` 後面 |
-# | prepare 是怎麼做到的？ | 每條要觀察的邊：加一個子模組、一個 `call_module`，把使用者換過去 |
+# | 改圖的步驟是什麼？ | 五個動作 |
+# | 哪些失誤沒有錯誤訊息？ | 忘了 recompile、換線換到自己、落在 output 後面 |
+# | prepare 是怎麼做到的？ | 自己的 observer、和 MinMaxObserver 對答案 |
 #
 # **讀完你會知道**
 #
@@ -22,14 +22,14 @@
 #
 # `prepare_pt2e` and `convert_pt2e` are nothing but programs that edit a graph: passes. On this page we learn the five
 # moves of an edit and then make each of four classic mistakes; only two of them raise an error. At the end we write a
-# "prepare" of our own in some twenty lines: it puts a module that records ranges on every edge, and we compare it with
-# torchao's observer.
+# "prepare" of our own in some twenty lines: it puts a module that records ranges after the input and after every op,
+# and we compare it with torchao's observer.
 #
-# | Question | Answer in one line |
+# | Question | Section of this page |
 # | --- | --- |
-# | What are the steps of an edit? | Insert, rewire, erase, `lint()`, `recompile()` |
-# | Which mistakes raise no error? | A forgotten `recompile()`; a new node that lands behind `output` |
-# | How does prepare do it? | For each edge to observe: a submodule, a `call_module`, and the users moved over to it |
+# | What are the steps of an edit? | Five moves |
+# | Which mistakes raise no error? | A forgotten recompile, A node rewired to itself, After the output |
+# | How does prepare do it? | An observer of our own, Checked against MinMaxObserver |
 #
 # **What you will know**
 #
@@ -42,14 +42,15 @@
 #
 # 1. 改了圖，忘了 `recompile()`，接著呼叫：出錯、舊的結果，還是新的結果？
 # 2. 建立 node 時沒說放在哪裡，它會落在哪？`lint()` 會抱怨嗎？
-# 3. 在 TinyConvNet 的每條邊上都插一個原樣傳回輸入的模組，輸出會變多少？
+# 3. 在 TinyConvNet 的輸入與每個 op 後面都插一個原樣回傳輸入的模組，輸出會變多少？
 
 # %% [markdown] lang="en"
 # ## Predict first
 #
 # 1. You edit a graph, forget `recompile()`, and call it: an error, the old result, or the new one?
 # 2. You create a node without saying where. Where does it land? Does `lint()` complain?
-# 3. You put a module that returns its input as it is on every edge of TinyConvNet. How much does the output change?
+# 3. After the input and after every op of TinyConvNet you put a module that returns its input as it is. How much does
+#    the output change?
 
 # %% tags=["setup"]
 import copy
@@ -58,7 +59,7 @@ import textwrap
 from common.data import calibration_batches, test_data
 from common.env import quiet
 from common.models import example_inputs, get_model, trained_tinyconvnet
-from common.viz import T, graph, say, stepper, table
+from common.viz import T, graph, say, table
 
 import torch
 from torch import fx, nn
@@ -93,7 +94,7 @@ def find(gm, name):
 # ## Five moves
 #
 # Our practice model has just three ops: `relu(x + 1) * 2`. To insert a neg after the relu takes three steps: create the
-# node behind relu (`inserting_after` sets the place); hand the users of relu over to neg, except neg itself; then check
+# node after relu (`inserting_after` sets the place); hand the users of relu over to neg, except neg itself; then check
 # and generate the code.
 
 
@@ -121,10 +122,10 @@ inserted = copy.deepcopy(gm)
 relu.replace_all_uses_with(neg, delete_user_cb=lambda user: user is not neg)
 gm.graph.lint()
 gm.recompile()
-assert torch.equal(gm(x), -torch.relu(x + 1) * 2), "neg is not in the way"
+assert torch.equal(gm(x), -torch.relu(x + 1) * 2), "neg is not on the path"
 
 # %% tags=["plot"]
-stepper(
+graph(
     [
         (T(zh="匯出的圖", en="Exported"), start),
         (T(zh="插入", en="Inserted"), inserted),
@@ -137,7 +138,7 @@ stepper(
     ),
     caption=T(
         zh="插入只是多一個 node；換線之後它才在路上。",
-        en="Inserting only adds a node; it is in the way only once its neighbor's users are rewired.",
+        en="Inserting only adds a node; it is on the path only once the users of relu are rewired.",
     ),
 )
 
@@ -203,7 +204,7 @@ assert torch.equal(updated, torch.sigmoid(x + 1) * 2)
 # ## A node rewired to itself
 #
 # Once neg is inserted, it is a user of relu as well. Without a condition, `replace_all_uses_with` also replaces neg's
-# own input by neg:
+# own input with neg:
 
 # %%
 gm = fresh()
@@ -230,7 +231,7 @@ gm.graph.lint()
 # `lint()` catches this, though its message talks about order. There are two ways to mend it: set `args` back afterward,
 # or keep the new node out with `delete_user_cb` as we did above.
 #
-# ## Behind the output
+# ## After the output
 #
 # Create a node without `inserting_before` or `inserting_after`, and it goes to the end of the graph:
 
@@ -242,7 +243,7 @@ gm.graph.lint()  # no complaint
 gm.recompile()
 print("\n".join(gm.code.strip().splitlines()[-2:]))
 
-assert list(gm.graph.nodes)[-1] is neg, "not behind the output"
+assert list(gm.graph.nodes)[-1] is neg, "not after the output"
 gm.graph.eliminate_dead_code()
 assert neg not in list(gm.graph.nodes)
 
@@ -260,7 +261,7 @@ assert neg not in list(gm.graph.nodes)
 # 所以最後一道防線和匯出時一樣：拿一組輸入，和應有的結果比一次。
 
 # %% [markdown] lang="en"
-# Prediction 2: it lands behind `output`, `lint()` passes, and its code comes after `return`, where it never runs. If
+# Prediction 2: it lands after `output`, `lint()` passes, and its code comes after `return`, where it never runs. If
 # that happens to a module that should record ranges, you have calibrated and recorded nothing.
 #
 # | Mistake | Who notices | What you see |
@@ -268,14 +269,14 @@ assert neg not in list(gm.graph.nodes)
 # | Erasing a node that has users | `erase_node` | `Tried to erase Node … but it still had … users` |
 # | Rewiring a node to itself | `lint()` | `… was used before it has been defined!` |
 # | Forgetting `recompile()` | nobody | the old result |
-# | Landing behind `output` | nobody | the new node doesn't run |
+# | Landing after `output` | nobody | the new node doesn't run |
 #
 # So the last line of defense is the same as for export: take some input and compare with what should come out.
 
 # %% [markdown] lang="zh"
 # ## 自己的 observer
 #
-# 現在來寫 pass。observer 的核心就是這個模組：原樣傳回輸入，順便記下看過的最小值與最大值。
+# 現在來寫 pass。observer 的核心就是這個模組：原樣回傳輸入，順便記下看過的最小值與最大值。
 
 # %% [markdown] lang="en"
 # ## An observer of our own
@@ -298,12 +299,13 @@ class Recorder(nn.Module):
 
 
 # %% [markdown] lang="zh"
-# pass 走過圖上的輸入與 op，在每一個的輸出上插一個 `Recorder`。要先 `add_submodule` 再 `call_module`，模組不存在的話會被
-# 拒絕；其餘就是前面的五個動作，扣掉刪除：
+# pass 走過圖上的輸入與 op，在每一個後面插一個 `Recorder`，由那個輸出的所有使用者共用。要先 `add_submodule` 再
+# `call_module`，模組不存在的話會被拒絕；其餘就是前面的五個動作，扣掉刪除：
 
 # %% [markdown] lang="en"
-# The pass visits the inputs and ops of a graph and puts a `Recorder` on the output of each. `add_submodule` comes
-# before `call_module`, which refuses a module that isn't there; the rest are the five moves from above, minus erasing:
+# The pass visits the inputs and ops of a graph and puts a `Recorder` after each, shared by all users of that output.
+# `add_submodule` comes before `call_module`, which refuses a module that isn't there; the rest are the five moves from
+# above, minus erasing:
 
 
 # %%
@@ -345,11 +347,11 @@ graph(
     ],
     alt=T(
         zh="之前：x、conv2d、relu、output。之後：x、conv2d、relu 後面各有一個 Recorder。",
-        en="Before: x, conv2d, relu, output. After: a Recorder behind x, behind conv2d and behind relu.",
+        en="Before: x, conv2d, relu, output. After: a Recorder after x, after conv2d and after relu.",
     ),
     caption=T(
-        zh="我們的 pass 在每條邊上插一個 Recorder。",
-        en="Our pass puts a Recorder on every edge.",
+        zh="我們的 pass 在輸入與每個 op 後面插一個 Recorder。",
+        en="Our pass puts a Recorder after the input and after each op.",
     ),
 )
 
@@ -404,16 +406,16 @@ with torch.no_grad():
         Observing(exported).run(*batch)
 
 # %% [markdown] lang="zh"
-# 每條邊的最小、最大值都應該逐位元相同。再用 [M01 概覽](../m01_first_ptq/0_overview.py)的公式，從我們記下的範圍手算
-# scale（一格多大）與 zero point（代表實數 0 的整數），和 observer 的 `calculate_qparams()` 比。手算也要用 float32：範圍
-# 正好對稱時，0 落在兩格正中間，往哪邊捨入只看最後一位。
+# 每個 tensor 的最小、最大值都應該逐位元相同。再用 [M01 概覽](../m01_first_ptq/0_overview.py)的公式，從我們記下的範圍手
+# 算 scale（一格多大）與 zero point（代表實數 0 的整數），和 observer 的 `calculate_qparams()` 比。手算也要用 float32：
+# 範圍正好對稱時，0 落在兩格正中間，往哪邊捨入只看最後一位。
 
 # %% [markdown] lang="en"
-# On every edge the smallest and largest value should agree bit for bit. And with the formula of the
+# For every tensor the smallest and largest value should agree bit for bit. And with the formula of the
 # [M01 overview](../m01_first_ptq/0_overview.py) we compute scale (the size of one step) and zero point (the integer
-# that stands for 0) by hand from the range we recorded, and compare with the observer's `calculate_qparams()`. By hand
-# means in float32, too: in a range that is exactly symmetric, 0 lies halfway between two steps, and the last digit
-# decides which way it is rounded.
+# that stands for 0) by hand from the range we recorded, and compare with the observer's `calculate_qparams()`. The
+# calculation has to be in float32, too: in a range that is exactly symmetric, 0 lies halfway between two steps, and the
+# last digit decides which way it is rounded.
 
 
 # %%
@@ -438,8 +440,8 @@ for name, observer in observers.items():
 # %% tags=["plot"]
 say(
     T(
-        zh=f"{len(observers)} 條邊，兩邊全部一致。下面是其中幾條：",
-        en=f"Both sides agree on all {len(observers)} edges. A few of them:",
+        zh=f"{len(observers)} 個 tensor，兩邊全部一致。下面是其中幾個：",
+        en=f"Both sides agree on all {len(observers)} tensors. A few of them:",
     )
 )
 rows = []
@@ -458,7 +460,7 @@ for name in ("x", "conv2d", "relu", "add", "linear"):
 table(
     rows,
     [
-        T(zh="邊", en="edge"),
+        T(zh="tensor（產生它的 node）", en="tensor (by its node)"),
         T(zh="最小", en="smallest"),
         T(zh="最大", en="largest"),
         "scale",
@@ -467,24 +469,27 @@ table(
 )
 
 # %% [markdown] lang="zh"
-# 預測 3：輸出一個位元都沒變，因為 `Recorder` 原樣傳回輸入。這就是 prepare 的核心。真正的 `prepare_pt2e` 還多做三件事：
+# 預測 3：輸出一個位元都沒變，因為 `Recorder` 原樣回傳輸入。這就是 prepare 的核心。真正的 `prepare_pt2e` 還多做三件事：
 # 先折疊 BN；只在 quantizer 標註過的邊上插；共用範圍的邊共用一個
-# observer（[M01-2](../m01_first_ptq/2_prepare_convert.py)）。拿最小的模型看第二件：
+# observer（[M01-2](../m01_first_ptq/2_prepare_convert.py)）。拿最小的模型看第二件；`PTQQuantizer` 是本課程的，標註和
+# `XNNPACKQuantizer` 一樣，只是快得多：
 
 # %% [markdown] lang="en"
 # Prediction 3: not a bit of the output changed, because `Recorder` returns its input as it is. That is the core of
 # prepare. The real `prepare_pt2e` does three more things: it folds BN first; it inserts only on edges the quantizer
 # annotated; and edges that share a range share an observer ([M01-2](../m01_first_ptq/2_prepare_convert.py)). Here is
-# the second on the smallest model:
+# the second on the smallest model; `PTQQuantizer` is the course's own and annotates as `XNNPACKQuantizer` does, only
+# much faster:
 
 # %%
+from common.quantizers import PTQQuantizer
+
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-    XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
 from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
 
-quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
+quantizer = PTQQuantizer().set_global(get_symmetric_quantization_config())
 prepared = prepare_pt2e(copy.deepcopy(without), quantizer)
 
 (image,) = next(calibration_batches(1, batch_size=1))
@@ -504,28 +509,29 @@ for name in ("x", "relu"):
     assert ours.high == theirs[name].max_val
 
 # %% [markdown] lang="zh"
-# 兩邊都有的邊，記到的範圍完全相同。差別是 `prepare_pt2e` 沒有觀察 conv2d 的輸出（會和 relu 融合），卻觀察了 weight。
+# 兩邊都觀察的 tensor，記到的範圍完全相同。差別是 `prepare_pt2e` 沒有觀察 conv2d 的輸出（會和 relu 融合），卻觀察了
+# weight。
 #
 # ## 小結
 #
 # - 插入：`inserting_after` 或 `inserting_before` 決定位置；換線：`replace_all_uses_with`，新 node 自己要排除。
 # - 刪除之前先讓它沒有使用者；改完 `lint()`，再 `recompile()`。
 # - 忘了 `recompile()`、落在 `output` 後面，都沒有錯誤訊息；和應有的結果比一次才知道。
-# - observer 就是插在邊上、原樣傳回輸入、記下範圍的模組；prepare 就是插它的 pass。
+# - observer 就是插在邊上、原樣回傳輸入、記下範圍的模組；prepare 就是插它的 pass。
 #
 # 這一章到此結束。上一頁是 [M00-2](2_export.py)；下一章 [M01](../m01_first_ptq/0_overview.py) 用真正的 PT2E 走完四個步
 # 驟，observer 怎麼選範圍在 [M02](../m02_observers/1_observers.py)。
 
 # %% [markdown] lang="en"
-# On edges that both have, the recorded ranges are identical. The difference: `prepare_pt2e` doesn't observe the output
-# of conv2d, which will be fused with relu, but it does observe the weight.
+# Where both observe, the recorded ranges are identical. The difference: `prepare_pt2e` doesn't observe the output of
+# conv2d, which will be fused with relu, but it does observe the weight.
 #
 # ## Recap
 #
 # - To insert, `inserting_after` or `inserting_before` sets the place; to rewire, `replace_all_uses_with`, with the new
 #   node left out.
 # - Before you erase a node, it must have no users; after the edit, `lint()`, then `recompile()`.
-# - A forgotten `recompile()` and a node behind `output` raise no error; only a comparison with the right result tells.
+# - A forgotten `recompile()` and a node after `output` raise no error; only a comparison with the right result tells.
 # - An observer is a module on an edge that returns its input and records the range; prepare is the pass that inserts
 #   it.
 #
@@ -543,17 +549,17 @@ for name in ("x", "relu"):
 # %% [markdown] lang="en"
 # ## Try it
 #
-# Write "convert": replace every `Recorder` in the graph by a pair q → dq, with scale and zero point from `qparams`. The
-# ops are `quantize_per_tensor.default` and `dequantize_per_tensor.default` of `torch.ops.quantized_decomposed`; their
-# arguments are the input, scale, zero point, −128, 127 and `torch.int8`. On test images, how often does it agree with
-# the fp32 model?
+# Write "convert": replace every `Recorder` in the graph with a pair q → dq, with scale and zero point from `qparams`.
+# The ops are `quantize_per_tensor.default` and `dequantize_per_tensor.default` of `torch.ops.quantized_decomposed`;
+# their arguments are the input, scale, zero point, −128, 127 and `torch.int8`. On test images, how often does it agree
+# with the fp32 model?
 
 # %% tags=["solution"]
 ops = torch.ops.quantized_decomposed
 
 
 def convert_recorders(gm):
-    for node in gm.graph.nodes:
+    for node in list(gm.graph.nodes):
         if not (node.op == "call_module" and "recorder" in node.target):
             continue
         numbers = *qparams(gm.get_submodule(node.target)), -128, 127, torch.int8
@@ -589,10 +595,10 @@ print(f"agreement: {agreement:.1%}")
 
 # %% [markdown] lang="zh" tags=["solution"]
 # 這裡只有 activation 換成 int8，weight 還是 fp32。真正的 `convert_pt2e` 也是同一個動作，另外把 weight 存成 int8、讓一個
-# q 的每個使用者各有自己的 dq。每條邊都量化其實太多了：會融合的 op 之間不必，這正是 quantizer 要回答的問題。
+# q 的每個使用者各有自己的 dq。每個 tensor 都量化其實太多了：會融合的 op 之間不必，這正是 quantizer 要回答的問題。
 
 # %% [markdown] lang="en" tags=["solution"]
 # Only activations become int8 here; the weights are still fp32. The real `convert_pt2e` makes the same move, and on top
-# of it stores weights as int8 and gives each user of a q a dq of its own. Quantizing every edge is more than needed, by
-# the way: between ops that will be fused there is no reason to. Which edges need it is the question a quantizer
+# of it stores weights as int8 and gives each user of a q a dq of its own. Quantizing every tensor is more than needed,
+# by the way: between ops that will be fused there is no reason to. Which tensors need it is the question a quantizer
 # answers.
