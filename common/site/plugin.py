@@ -386,7 +386,7 @@ class CoursePlugin(BasePlugin[Options]):
         def fresh(config: MkDocsConfig, files: Files) -> None:
             fragments = self._conversion()
             convert(config, files)
-            page.markdown = page.content
+            page.markdown = fragments.restore_texts(page.content or "")
             Page.render(page, config, files)
             page.title = page._title_from_render  # type: ignore[assignment]
             page.content = fragments.restore(page.content or "")

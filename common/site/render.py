@@ -1,7 +1,8 @@
 """From an executed chapter to its page: code and outputs as HTML, text left to the site's own Markdown.
 
 `PagePreprocessor` runs inside nbconvert after the execution and hands the template blocks of parts. Finished HTML
-travels through Markdown as marks and is put back afterwards (`Fragments`), so that Markdown sees nothing of it.
+travels through Markdown as marks and is put back afterwards (`Fragments`), so that Markdown sees nothing of it. Text
+travels through nbconvert the same way: it takes all it gets for HTML, and `>` is a quotation or part of code here.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from traitlets import Bool
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARK = re.compile(r"<div data-pt2e-part=\"(\d+)\"></div>")
+_TEXT_MARK = re.compile(r"<div data-pt2e-text=\"(\d+)\"></div>")
 WORDS = {
     "zh": {"setup": "準備", "plot": "程式", "solution": "解答"},
     "en": {"setup": "Setup", "plot": "Code", "solution": "Solution"},
@@ -35,10 +37,20 @@ WORDS = {
 
 
 class Fragments:
-    """Finished HTML, kept aside while Markdown runs."""
+    """Text kept aside while nbconvert runs, finished HTML while Markdown does too."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
+        self._texts: list[str] = []
+
+    def keep_text(self, text: str) -> str:
+        """Keep a Markdown text; returns the mark that stands for it."""
+        self._texts.append(text)
+        return f'<div data-pt2e-text="{len(self._texts) - 1}"></div>'
+
+    def restore_texts(self, text: str) -> str:
+        """Put every Markdown text back where its mark stands."""
+        return _TEXT_MARK.sub(lambda mark: self._texts[int(mark[1])], text)
 
     def keep(self, fragment: str) -> str:
         """Keep a fragment; returns the mark that stands for it, a block of its own."""
@@ -56,11 +68,10 @@ fragments = Fragments()
 
 @dataclass
 class Part:
-    """One piece of a page: `text` is Markdown ("text", "output-text"), `mark` stands for finished HTML ("html")."""
+    """One piece of a page: `mark` stands for Markdown ("text", "output-text") or for finished HTML ("html")."""
 
     kind: str
-    text: str = ""
-    mark: str = ""
+    mark: str
 
 
 @dataclass
@@ -93,7 +104,7 @@ def page_blocks(cells: list[nbformat.NotebookNode], language: str, kept: Fragmen
         block = Block(solution)
         for cell in group:
             if cell.cell_type == "markdown":
-                block.parts.append(Part("text", text=cell.source))
+                block.parts.append(Part("text", kept.keep_text(cell.source)))
             else:
                 block.parts += code_parts(cell, language, kept)
         blocks.append(block)
@@ -108,20 +119,20 @@ def code_parts(cell: nbformat.NotebookNode, language: str, kept: Fragments) -> l
         if tag in tags:
             summary = html.escape(WORDS[language][tag])
             code = f'<details class="{tag}"><summary>{summary}</summary>\n{code}</details>\n'
-    parts = [Part("html", mark=kept.keep(f'<div class="cell">{code}</div>\n'))]
+    parts = [Part("html", kept.keep(f'<div class="cell">{code}</div>\n'))]
     for number, output in enumerate(cell.outputs):
         prefix = f"c{cell.metadata['pt2e']['ordinal']}o{number}-"
         kind, text = output_content(output, language)
         if kind == "text/markdown":
-            parts.append(Part("output-text", text=text))
+            parts.append(Part("output-text", kept.keep_text(text)))
         elif kind == "text/html":
             body = unique_ids(text, prefix)
             scroll = " table-scroll" if "<table" in text else ""
             focus = ' tabindex="0"' if scroll else ""  # what scrolls must be reachable by keyboard
-            parts.append(Part("html", mark=kept.keep(f'<div class="output{scroll}"{focus}>{body}</div>\n')))
+            parts.append(Part("html", kept.keep(f'<div class="output{scroll}"{focus}>{body}</div>\n')))
         elif text.strip():
             shown = html.escape(_ANSI.sub("", text).rstrip("\n"), quote=False)
-            parts.append(Part("html", mark=kept.keep(f'<div class="output"><pre tabindex="0">{shown}</pre></div>\n')))
+            parts.append(Part("html", kept.keep(f'<div class="output"><pre tabindex="0">{shown}</pre></div>\n')))
     return parts
 
 

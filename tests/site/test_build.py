@@ -541,6 +541,19 @@ def test_a_site_folder_that_cannot_be_written_is_refused_before_anything_runs(pr
 
 
 @pytest.mark.site
+def test_what_looks_like_html_in_a_text_reaches_the_page_as_it_was_written(project):
+    for old, word in (("甲句。", "與"), ("Alpha sentence.", "and")):
+        text = f"`<class 'a'>` {word} `x > y` {word} 1 < 2.\n#\n# > Quoted."
+        project.edit("chapters/m01_first/1_alpha.py", old, text)
+    project.build()
+    for folder in BOTH:
+        found = article(project, f"{folder}m01/1-alpha/")
+        assert {"<class 'a'>", "x > y"} <= {code.text_content() for code in found.iter("code")}
+        assert "1 < 2" in found.text_content()
+        assert [quote.text_content().strip() for quote in found.iter("blockquote")] == ["Quoted."]
+
+
+@pytest.mark.site
 def test_a_preview_has_the_chosen_chapters_and_never_takes_the_place_of_the_site(project):
     before = contents(project.site)
     project.chosen = {"PT2E_ONLY": "m01_first/0_overview.py"}

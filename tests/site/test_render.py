@@ -48,7 +48,12 @@ def parts_html(body: str, *outputs: nbformat.NotebookNode, language: str = "en")
     """What a page shows of one code cell, its marks put back."""
     kept = Fragments()
     (cell,) = cells(body, list(outputs))
-    return kept.restore("".join(part.mark or part.text for part in code_parts(cell, language, kept)))
+    return restored(code_parts(cell, language, kept), kept)
+
+
+def restored(parts, kept):
+    """The parts' text and HTML."""
+    return kept.restore(kept.restore_texts("".join(part.mark for part in parts)))
 
 
 # --- code
@@ -137,7 +142,8 @@ def test_html_passes_and_tables_may_scroll_within_the_page():
 def test_markdown_outputs_are_left_to_the_sites_markdown():
     kept = Fragments()
     (cell,) = cells(code("x"), [display(text_markdown="**bold** $x$")])
-    assert [(part.kind, part.text) for part in code_parts(cell, "en", kept)][1:] == [("output-text", "**bold** $x$")]
+    (part,) = code_parts(cell, "en", kept)[1:]
+    assert part.kind == "output-text" and restored([part], kept) == "**bold** $x$"
 
 
 # --- folded solutions
@@ -161,7 +167,7 @@ def test_neighbouring_solution_cells_with_their_outputs_are_one_fold():
     kept = Fragments()
     blocks = page_blocks(cells(body, [stream("1\n")], [stream("2\n")]), "en", kept)
     assert [block.solution for block in blocks] == [False, True, False, True]
-    shown = kept.restore("".join(part.mark or part.text for part in blocks[1].parts))
+    shown = restored(blocks[1].parts, kept)
     texts = [element.strip() for element in html.fromstring(f"<div>{shown}</div>").itertext() if element.strip()]
     assert texts[0] == "Answer." and texts.index("1") < texts.index("2")
     assert [part.kind for part in blocks[1].parts] == ["text", "html", "html", "html", "html"]
