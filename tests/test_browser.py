@@ -460,3 +460,63 @@ def test_a_first_visit_loads_less_than_350_kilobytes(browser: Browser, site_url:
     assert len(loaded) >= 4
     assert sum(loaded) < 350_000
     context.close()
+
+
+# --- The quantization explorer ----------------------------------------------------------------------------------------
+
+
+def test_the_explorers_numbers_are_those_of_torchao(page: Page, site_url: str):
+    import torch
+    from torchao.quantization.pt2e import MinMaxObserver
+
+    generator = torch.Generator().manual_seed(0)
+    cases = []
+    for number in range(300):
+        low, high, x = (torch.rand(3, generator=generator) * 8 - 4).tolist()
+        bits, symmetric = 2 + number % 7, number % 2 == 1
+        cases.append([min(low, high), max(low, high), bits, symmetric, x])
+    cases += [[0, 0, 8, False, 1.0], [1, 2, 8, False, 1.5], [-2, -1, 8, True, 0.3], [-1, 1.5, 4, False, 0.75]]
+    page.goto(f"{site_url}m01/")
+    page.wait_for_function("window.courseExplorer !== undefined")
+    script = """cases => cases.map(([a, b, bits, symmetric, x]) => {
+        const params = courseExplorer.qparams(a, b, bits, symmetric);
+        return {...params, ...courseExplorer.quantize(x, params)};
+    })"""
+    for case, found in zip(cases, page.evaluate(script, cases), strict=True):
+        low, high, bits, symmetric, x = case
+        top = 2 ** (bits - 1) - 1
+        bottom = -top if symmetric else -top - 1
+        scheme = torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine
+        observer = MinMaxObserver(dtype=torch.int8, quant_min=bottom, quant_max=top, qscheme=scheme)
+        observer(torch.tensor([low, high]))
+        scale, zero_point = (value.item() for value in observer.calculate_qparams())
+        ops = torch.ops.quantized_decomposed
+        q = ops.quantize_per_tensor(torch.tensor([x]), scale, zero_point, bottom, top, torch.int8)
+        restored = ops.dequantize_per_tensor(q, scale, zero_point, bottom, top, torch.int8)
+        expected = {"scale": scale, "zeroPoint": zero_point, "qmin": bottom, "qmax": top, "q": q.item()}
+        assert {name: found[name] for name in expected} == expected, case
+        assert found["restored"] == pytest.approx(restored.item(), rel=1e-6), case
+
+
+def test_the_explorer_answers_to_the_keyboard_and_says_what_is_clamped(visit: Callable[[str], Page], language: str):
+    page = visit("m01/")
+    box = page.locator(".quant-explorer")
+    expect(box).to_contain_text("q = 3")
+    expect(box.get_by_role("status")).to_contain_text({"zh": "最多半格", "en": "at most half a step"}[language])
+    box.get_by_label({"zh": "要量化的值 x", "en": "Value x to quantize"}[language]).focus()
+    page.keyboard.press("End")
+    expect(box).to_contain_text("x = 4.00, q = 7, x̂ = 1.5000")
+    expect(box.get_by_role("status")).to_contain_text("clamp")
+    box.get_by_label({"zh": "對稱（z = 0）", "en": "Symmetric (z = 0)"}[language]).check()
+    expect(box).to_contain_text("−7 … 7")
+    box.get_by_label({"zh": "資料的最小值", "en": "Smallest value of the data"}[language]).focus()
+    page.keyboard.press("End")  # takes the largest value along
+    expect(box.get_by_role("slider").nth(1)).to_have_value("4")
+
+
+def test_without_scripts_the_explorer_says_where_to_look(browser: Browser, site_url: str, language: str):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{site_url}{ROOTS[language]}m01/")
+    expect(page.locator(".quant-explorer")).to_contain_text({"zh": "上圖", "en": "the figure above"}[language])
+    context.close()

@@ -124,8 +124,9 @@ import io
 from common.data import calibration_batches
 from common.env import quiet
 from common.models import example_inputs, get_model
-from common.viz import T, graph, say, table  # T: one text, two languages
+from common.viz import T, graph, say, show, table  # T: one text, two languages
 
+import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
@@ -522,6 +523,65 @@ else:
             en="With this data hardly anything is cut at the upper end.",
         )
     )
+
+# %% [markdown] lang="zh"
+# ### 動手調調看
+#
+# int8 的格子太細，畫出來看不見。下圖換成 4 位元：只有 16 個整數，範圍取 $[-1, 1.5]$。還原的值 $\hat{x}$ 像樓梯，誤差
+# $x - \hat{x}$ 在範圍內來回不超過半格，出了範圍就一路變大。
+
+# %% [markdown] lang="en"
+# ### Move the numbers
+#
+# The steps of int8 are too fine to draw. The figure takes 4 bits instead: just 16 integers, for the range $[-1, 1.5]$.
+# The restored value $\hat{x}$ climbs like stairs, and the error $x - \hat{x}$ stays within half a step inside the range
+# and grows without end outside of it.
+
+# %%
+coarse = MinMaxObserver(dtype=torch.int8, quant_min=-8, quant_max=7)
+coarse(torch.tensor([-1.0, 1.5]))
+s4, z4 = (value.item() for value in coarse.calculate_qparams())
+line = torch.linspace(-2, 2.5, 2001)
+codes = ops.quantize_per_tensor(line, s4, z4, -8, 7, torch.int8)
+stairs = ops.dequantize_per_tensor(codes, s4, z4, -8, 7, torch.int8)
+assert len(stairs.unique()) == 16, "4 bits are 16 integers"
+
+# %% tags=["plot"]
+fig, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(6, 4))
+top.plot(line, line, color="black", linewidth=0.8, label="x")
+top.plot(line, stairs, color="C0", label="restored")
+top.set_ylabel("restored value")
+top.legend()
+bottom.plot(line, line - stairs, color="C1")
+for half in (-s4 / 2, s4 / 2):
+    bottom.axhline(half, color="black", linestyle="--", linewidth=0.8)
+bottom.set(xlabel="x", ylabel="error", ylim=(-0.6, 0.6))
+show(
+    fig,
+    alt=T(
+        zh="上：x 從 −2 到 2.5，還原的值是 16 級的樓梯，−1 以下與 1.5 以上是平的。下：誤差在範圍內是半格以內的鋸齒，"
+        "範圍外沿直線離開圖面。",
+        en="Top: for x from −2 to 2.5 the restored value is a staircase of 16 steps, flat below −1 and above 1.5. "
+        "Bottom: inside the range the error is a sawtooth within half a step; outside it leaves along a line.",
+    ),
+    caption=T(
+        zh="4 位元、範圍 [−1, 1.5] 的還原值與誤差。虛線是正負半格。",
+        en="Restored value and error at 4 bits for the range [−1, 1.5]. Dashed: plus and minus half a step.",
+    ),
+)
+
+# %% [markdown] lang="zh"
+# 換你調：資料的範圍、位元數、對稱與否，再移動 $x$。數字和 torchao 算的一樣，用的是式 (1) 到 (3)。把最小值拉到 0 以上，看
+# 範圍為什麼還是從 0 開始；換成對稱，看哪些整數沒人用。
+#
+# <div class="quant-explorer"><p>（滑桿需要 JavaScript；上圖是其中一個例子。）</p></div>
+
+# %% [markdown] lang="en"
+# Your turn: move the range of the data, the bits, symmetric or not, and then $x$. The numbers are torchao's, by formulas
+# (1) to (3). Pull the smallest value above 0 and see why the range still starts at 0; switch to symmetric and see which
+# integers nobody uses.
+#
+# <div class="quant-explorer"><p>(The sliders need JavaScript; the figure above is one example.)</p></div>
 
 # %% [markdown] lang="zh"
 # ## quantizer 與標註

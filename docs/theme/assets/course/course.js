@@ -88,9 +88,6 @@
     for (const details of opened) details.open = false;
   });
 
-  // Search: loaded when it is first used.
-  const dialog = document.getElementById("course-search");
-  if (!dialog) return;
   const script = (path) =>
     new Promise((resolve, reject) => {
       const element = document.createElement("script");
@@ -99,6 +96,14 @@
       element.onerror = () => reject(new Error(`cannot load ${path}`));
       document.head.append(element);
     });
+
+  // The quantization explorer, where a page has one.
+  const explorers = document.querySelectorAll(".quant-explorer");
+  if (explorers.length) script("course/explorer.js").then(() => explorers.forEach(window.courseExplorer.attach));
+
+  // Search: loaded when it is first used.
+  const dialog = document.getElementById("course-search");
+  if (!dialog) return;
   let loading = null;
   const load = () => {
     loading ??= Promise.all([script("vendor/minisearch/minisearch-7.2.0.js"), script("course/search.js")])
