@@ -1,6 +1,8 @@
 """The built site in a real browser, both languages: what readers see, click and type."""
 
+import pathlib
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
@@ -9,6 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
 pytestmark = pytest.mark.site
 
+HERE = pathlib.Path(__file__).parent
 ROOTS = {"zh": "", "en": "en/"}
 CHAPTER = "m01/"
 PAGES = ["", CHAPTER, "m08/", "m08/4-latency/", "glossary/", "about/", "build-machine/"]
@@ -391,6 +394,26 @@ def test_typing_finds_the_page_among_the_first_three(visit: Callable, site_url: 
     assert strangers == [], "no result is of the other language"
 
 
+def test_what_readers_would_type_finds_its_page_among_the_first_three(
+    visit: Callable, site_url: str, built_site: pathlib.Path, language: str
+):
+    """The queries were written from the course's outline by someone who had not seen the index."""
+    page, root = visit(""), site_url + ROOTS[language]
+    asked, missed = 0, {}
+    for table in tomllib.loads((HERE / "search_queries.toml").read_text(encoding="utf-8"))[language]:
+        answers = {path for path in table["pages"] if (built_site / path / "index.html").is_file()}
+        if not answers:
+            continue  # its page isn't written yet
+        asked += 1
+        found = [address.partition("#")[0].removeprefix(root) for address in search(page, table["query"])]
+        pages = list(dict.fromkeys(found))
+        if not answers & set(pages[:3]):
+            missed[table["query"]] = pages[:4]
+    assert asked >= {"zh": 60, "en": 40}[language]
+    recall = 1 - len(missed) / asked
+    assert recall >= 0.95, f"{recall:.1%} of {asked}; not found: {missed}"
+
+
 def test_a_hit_opens_its_section_with_the_keyboard_alone(visit: Callable, site_url: str, language: str):
     page = visit("about/")
     search(page, "zero point")
@@ -520,3 +543,24 @@ def test_without_scripts_the_explorer_says_where_to_look(browser: Browser, site_
     page.goto(f"{site_url}{ROOTS[language]}m01/")
     expect(page.locator(".quant-explorer")).to_contain_text({"zh": "上圖", "en": "the figure above"}[language])
     context.close()
+
+
+# --- Accessibility ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", [*PAGES, "m00/3-rewrite/"])
+def test_axe_finds_nothing_serious(
+    browser: Browser, site_url: str, node_tool: Callable, root: pathlib.Path, language: str, path: str, scheme: str
+):
+    node_tool("lighthouse")  # brings axe along; where that isn't installed, this says so
+    axe = root / "tests/browser/node_modules/axe-core/axe.min.js"
+    context = browser.new_context(color_scheme=scheme, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(f"{site_url}{ROOTS[language]}{path}")
+    page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true })")
+    page.evaluate(axe.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    context.close()
+    told = [f"{v['id']} ({v['impact']}): {[n['html'][:120] for n in v['nodes'][:3]]}" for v in found]
+    assert [line for line in told if "(serious)" in line or "(critical)" in line] == []

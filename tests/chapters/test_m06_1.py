@@ -45,7 +45,7 @@ SAYS = {
     ("PTQ", "better"): ("QAT 比較好", "QAT is better"),
     ("PTQ", "worse"): ("QAT 反而比較差", "QAT is worse"),
     ("PTQ", "unclear"): ("分不出高下", "nothing to be seen"),
-    ("control", "better"): ("光是多訓練 200 步做不到", "200 more steps alone don't do it"),
+    ("control", "better"): ("光是多訓練 200 步追不上", "200 more steps alone don't catch up"),
     ("control", "worse"): ("fake quant 沒有功勞", "fake quant gets no credit"),
     ("control", "unclear"): ("不能說功勞是 fake quant 的", "We can't credit fake quant"),
     ("fp32, 200 more steps", "better"): ("4 位元模型還更好", "even better"),
@@ -85,6 +85,18 @@ def test_every_claim_of_the_page_holds_and_the_helper_is_its_loop():
     assert page["losses"] == qat.trained(qat.Recipe()).losses
 
 
+ANOTHER_SCALE = """
+from common.qat import conv2d_patterns_only
+
+with conv2d_patterns_only():  # the same graph, sooner
+    quantized = convert_pt2e(prepared)
+for node in quantized.graph.nodes:
+    if "dequantize_per_tensor" in node.name and node.args[0].op == "get_attr":
+        node.args = (node.args[0], 1.1 * node.args[1], *node.args[2:])
+quantized.recompile()
+"""
+
+
 @pytest.mark.site
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
@@ -94,11 +106,7 @@ def test_every_claim_of_the_page_holds_and_the_helper_is_its_loop():
         ("get_symmetric_quantization_config(**FOUR_BITS)\n    example", "qat_config()\n    example", "is_qat was set"),
         ("watched.apply(disable_observer)", "watched.apply(torch.ao.quantization.disable_observer)", "still moves"),
         ("move_exported_model_to_eval(restored)\n", "", "restored another model"),
-        (
-            "quantized_logits = quantized(test_images)",
-            "quantized_logits = 1.1 * quantized(test_images)",
-            "convert moved",
-        ),
+        ("quantized = convert_pt2e(prepared)\n", ANOTHER_SCALE, "convert moved it"),
         ("control_losses = train(export(control))", "control_losses = []", "not the same number of steps"),
     ],
     ids=["8 bits", "no deepcopy", "is_qat", "old switch", "BN's mode", "another scale", "no control"],

@@ -24,7 +24,7 @@ def test_every_claim_of_the_page_holds_and_the_check_is_shown():
     [
         ("= fake_quant.calculate_qparams()[0].item()", "= fake_quant.scale.item()", "not from calculate_qparams"),
         ("max(-low / (n + 1), high / n)", "max(-low / n, high / n)", "not (1)"),
-        ("plain.scale.fill_(deployed_scale[name])", "plain.scale.fill_(trained_scale[name])", "not the scales"),
+        ("plain.scale.copy_(scale)", "plain.scale.copy_(fused.scale)", "not the scales"),
         ("if lsb > 1.5:", "if lsb > 255:", "the check let the fused 4-bit model through"),
         ("fused.scale.item() * fused.quant_max", "fused.scale.item() * 8", "not mended"),
         ("expected = {0.5: 15 / 16,", "expected = {0.5: 14 / 15,", "another ratio at 0.5"),
