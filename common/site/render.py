@@ -49,8 +49,8 @@ class Fragments:
         return f'<div data-pt2e-text="{len(self._texts) - 1}"></div>'
 
     def restore_texts(self, text: str) -> str:
-        """Put every Markdown text back where its mark stands."""
-        return _TEXT_MARK.sub(lambda mark: self._texts[int(mark[1])], text)
+        """Put every Markdown text back where its mark stands, between blank lines: each is a block of its own."""
+        return _TEXT_MARK.sub(lambda mark: f"\n\n{self._texts[int(mark[1])]}\n\n", text)
 
     def keep(self, fragment: str) -> str:
         """Keep a fragment; returns the mark that stands for it, a block of its own."""

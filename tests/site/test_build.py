@@ -554,6 +554,18 @@ def test_what_looks_like_html_in_a_text_reaches_the_page_as_it_was_written(proje
 
 
 @pytest.mark.site
+def test_a_table_at_the_end_of_a_text_ends_before_the_next_text(project):
+    table, next_cell = "# | a | b |\n# | - | - |\n# | 1 | 2 |\n\n", "# ## After\n#\n# Text.\n\n"
+    zh, en = '# %% [markdown] lang="zh"\n', '# %% [markdown] lang="en"\n'
+    with (project.chapters / "m01_first/1_alpha.py").open("a", encoding="utf-8") as file:
+        file.write(f"\n{zh}{table}{en}{table}{zh}{next_cell}{en}{next_cell}")
+    project.build()
+    for folder in BOTH:
+        found = article(project, f"{folder}m01/1-alpha/")
+        assert len(found.xpath(".//h2[@id='after']")) == 1 and len(found.xpath(".//table[.//td='1']")) == 1
+
+
+@pytest.mark.site
 def test_a_preview_has_the_chosen_chapters_and_never_takes_the_place_of_the_site(project):
     before = contents(project.site)
     project.chosen = {"PT2E_ONLY": "m01_first/0_overview.py"}
