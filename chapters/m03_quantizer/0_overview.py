@@ -7,7 +7,7 @@
 #
 # | 問題 | 一句話的答案 | 頁 |
 # | --- | --- | --- |
-# | 後端怎麼說自己會什麼？ | quantizer 替 node 寫標註，標註裡是規格；只有 prepare 會讀 | 本頁 |
+# | 後端怎麼說自己會什麼？ | quantizer 替 node 寫標註，標註裡是規格；prepare 照著插入 observer | 本頁 |
 # | `XNNPACKQuantizer` 在我的模型上寫了什麼？ | 一組融合的 op：輸入寫在第一個 node，輸出寫在最後一個，其餘只標記「有人管了」 | [M03-1](1_annotations.py) |
 # | 怎麼寫一個自己的 quantizer，認得會融合的 op？ | 找出整組 op 再標註，並逐個 node 和 `XNNPACKQuantizer` 比對 | [M03-2](2_write_a_quantizer.py) |
 # | tensor 之間怎麼共用或推導 scale？多條規則怎麼合用？ | 用另外三種規格；先標註的優先，依模組名稱設定則可能什麼都沒對上 | [M03-3](3_shared_and_derived.py) |
@@ -16,7 +16,7 @@
 #
 # - 規格、標註、設定三者的分別，以及各由誰寫、由誰讀
 # - quantizer 必須實作哪兩個方法，prepare 按什麼順序呼叫它
-# - 標註怎麼變成 observer，之後又為什麼沒有人再看它
+# - 標註怎麼變成 observer，之後還有什麼要靠它
 # - 為什麼「圖上有 q、dq」只是 quantizer 的承諾，不保證後端做得到
 
 # %% [markdown] lang="en"
@@ -29,7 +29,7 @@
 #
 # | Question | Answer in one line | Page |
 # | --- | --- | --- |
-# | How does a backend say what it can do? | Its quantizer annotates nodes; an annotation holds specs; only prepare reads it | this page |
+# | How does a backend say what it can do? | Its quantizer annotates nodes; an annotation holds specs; prepare turns them into observers | this page |
 # | What did `XNNPACKQuantizer` write on my model? | For a group of fused ops: inputs on the first node, the output on the last; the others are just marked as taken | [M03-1](1_annotations.py) |
 # | How do I write a quantizer that knows fused ops? | Find the whole group, annotate it, and compare with `XNNPACKQuantizer` node by node | [M03-2](2_write_a_quantizer.py) |
 # | How do tensors share a scale or derive it from others, and how do several rules combine? | With three more kinds of specs; whoever annotates first wins, and rules by module name may match nothing | [M03-3](3_shared_and_derived.py) |
@@ -38,7 +38,7 @@
 #
 # - What a spec, an annotation and a configuration are, who writes each, and who reads it
 # - Which two methods a quantizer must have, and in which order prepare calls it
-# - How annotations become observers, and why nobody looks at them afterwards
+# - How annotations become observers, and what still depends on them afterwards
 # - Why q and dq in a graph are only the quantizer's promise, and no proof that the backend can keep it
 
 # %% [markdown] lang="zh"
@@ -46,7 +46,7 @@
 #
 # 1. 有個 quantizer 只說：「conv 的輸入、weight、輸出是 int8。」把它用在 conv → relu 上，會有幾個 observer？relu 的輸出
 #    上有沒有？
-# 2. 另一個 quantizer 什麼都不寫。`prepare_pt2e` 會抱怨嗎？它交回來的圖和原來一樣嗎？
+# 2. 另一個 quantizer 什麼都不寫。`prepare_pt2e` 會抱怨嗎？它回傳的圖和原來一樣嗎？
 # 3. 在 prepare 之後、convert 之前，把所有標註刪掉。convert 的結果會變嗎？
 
 # %% [markdown] lang="en"
@@ -85,33 +85,33 @@ example = example_inputs(1)  # a tuple: one image of shape (1, 3, 16, 16)
 # %% [markdown] lang="zh"
 # ## 誰寫，誰讀
 #
-# 從模型到 int8 kernel，中間有五個角色，每個只讀前一個寫下的東西：
+# 從模型到 int8 kernel，中間有五個角色，一個接一個，讀前面的人寫下的東西：
 #
 # | 角色 | 讀什麼 | 寫什麼 |
 # | --- | --- | --- |
 # | 你 | 後端的說明 | 一份設定（config），交給 quantizer |
 # | quantizer，由後端的作者寫成 | 設定、圖 | node 上的**標註** |
 # | `prepare_pt2e` | **標註** | 圖上的 observer |
-# | `convert_pt2e` | observer | 圖上的 q、dq |
+# | `convert_pt2e` | observer（標註只再看一眼，見下） | 圖上的 q、dq |
 # | 後端的 lowering（把圖換成後端自己的 kernel） | q、dq，以及夾在中間的 op | int8 kernel |
 #
-# 標註只在第二、三列之間傳話。lowering 看不到標註，只看得到 q、dq；所以後端要把同一件事寫兩遍：在 quantizer 裡說「這組
+# 標註主要在第二、三列之間傳話。lowering 看不到標註，只看得到 q、dq；所以後端要把同一件事寫兩遍：在 quantizer 裡說「這組
 # op 我會」，在 lowering 裡認出 dq → op → q。兩邊說法不同時，沒有人會提醒你。
 
 # %% [markdown] lang="en"
 # ## Who writes, who reads
 #
-# There are five parties between a model and an int8 kernel, and each reads only what the one before it wrote:
+# There are five parties between a model and an int8 kernel, and each works from what those before it wrote:
 #
 # | Party | Reads | Writes |
 # | --- | --- | --- |
 # | you | the backend's documentation | a configuration, handed to the quantizer |
 # | the quantizer, written by the backend's authors | configuration and graph | **annotations** on nodes |
 # | `prepare_pt2e` | **annotations** | observers in the graph |
-# | `convert_pt2e` | observers | q and dq in the graph |
+# | `convert_pt2e` | observers (and annotations for one detail, see below) | q and dq in the graph |
 # | the backend's lowering (which puts its own kernels into the graph) | q, dq and the ops between them | int8 kernels |
 #
-# Annotations only pass the word from the second row to the third. Lowering never sees them, it sees q and dq. So a
+# Annotations mainly pass the word from the second row to the third. Lowering never sees them, it sees q and dq. So a
 # backend says the same thing twice: its quantizer claims "I can do this group of ops", and its lowering recognizes dq →
 # op → q. When the two disagree, nobody tells you.
 
@@ -311,39 +311,92 @@ assert q.target == ops.quantize_per_tensor.default, "conv's output isn't int8"
 assert after_relu.op == "output", "something stands behind relu"
 
 # %% [markdown] lang="zh"
-# ## prepare 之後，沒有人再讀標註
+# ## prepare 之後，標註還有什麼用
 #
 # 剛才留了一份校準過的複本。把上面的標註全刪掉再 convert，和沒刪的比：
 
 # %% [markdown] lang="en"
-# ## After prepare, nobody reads annotations
+# ## What annotations are still good for after prepare
 #
 # We kept a calibrated copy. Now delete all of its annotations, convert it, and compare with the one that still has
 # them:
 
+
 # %%
-deleted = 0
-for node in stripped.graph.nodes:
-    if node.meta.pop("quantization_annotation", None) is not None:
-        deleted += 1
+def strip(gm):
+    """Deletes all annotations of a graph; returns how many there were."""
+    found = [n for n in gm.graph.nodes if "quantization_annotation" in n.meta]
+    for node in found:
+        del node.meta["quantization_annotation"]
+    return len(found)
+
+
+deleted = strip(stripped)
 assert deleted == 1, f"{deleted} annotations on one convolution"
 also_quantized = convert_pt2e(stripped)
 
 with torch.no_grad():
     same = torch.equal(also_quantized(*example), quantized(*example))
-assert same, "convert did read the annotations"
+assert same, "convert took a number from the annotation"
 assert also_quantized.code == quantized.code, "another graph"
 
 # %% [markdown] lang="zh"
-# 程式碼與輸出都一模一樣：這是預測 3 的答案。convert 要的 dtype、整數範圍、scale，observer 都帶著。
+# 程式碼與輸出都一模一樣：convert 要的 dtype、整數範圍、scale，observer 都帶著。但是 convert 並非完全不看標註。換一個模
+# 型，讓兩個 conv 讀同一個 `x`：
+
+# %% [markdown] lang="en"
+# Code and output are identical: all the numbers that convert needs (dtype, integers, scale) the observers carry with
+# them. Yet convert doesn't ignore annotations entirely. Take another model, where two convolutions read the same `x`:
+
+
+# %%
+class TwoReaders(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = torch.nn.Conv2d(3, 8, 3)
+        self.right = torch.nn.Conv2d(3, 8, 3)
+
+    def forward(self, x):
+        return self.left(x) + self.right(x)
+
+
+two_readers = TwoReaders()
+
+
+def convert_two_readers(keep_annotations):
+    """(How many dq follow the q of x, the output)."""
+    gm = prepare_pt2e(export(two_readers), ConvOnly())
+    with torch.no_grad():
+        gm(*example)
+        if not keep_annotations:
+            strip(gm)
+        gm = convert_pt2e(gm)
+        first, *_ = calls(gm, ops.quantize_per_tensor.default)
+        assert first.args[0].name == "x"
+        return len(first.users), gm(*example)
+
+
+dq_kept, output_kept = convert_two_readers(keep_annotations=True)
+dq_stripped, output_stripped = convert_two_readers(keep_annotations=False)
+assert dq_kept == 2, "the readers share a dq"
+assert dq_stripped == 1, "each reader got a dq"
+assert torch.equal(output_kept, output_stripped), "other numbers"
+
+# %% [markdown] lang="zh"
+# 有標註，兩個 conv 各得一個 dq；刪掉之後，兩個共用一個。算出來的數字一樣，圖卻不同，而 lowering 找的正是自成一組的 dq →
+# op → q（[M01-2](../m01_first_ptq/2_prepare_convert.py)）。所以預測 3 的答案是：數字不變，圖可能變。convert 只為了這件
+# 事（以及搬運 node 的其他 `meta`）再讀一次標註（torchao 0.18.0，`DuplicateDQPass`、`PortNodeMetaForQDQ`），別刪它。
 #
 # ## 標註只是承諾
 #
 # `prepare_pt2e` 也不會去問後端有沒有那個 kernel。下面的 quantizer 信口開河，說後端能用 int8 算 `sin`：
 
 # %% [markdown] lang="en"
-# Code and output are identical, which answers prediction 3. All that convert needs (dtype, integers, scale) the
-# observers carry with them.
+# With annotations, each convolution gets a dq of its own; without them, the two share one. The numbers are the same,
+# the graph is not, and what lowering looks for is precisely a dq → op → q complete in itself
+# ([M01-2](../m01_first_ptq/2_prepare_convert.py)). So prediction 3: the numbers stay, the graph may change. For this
+# alone (and to copy other `meta` of the nodes) convert reads annotations once more (torchao 0.18.0, `DuplicateDQPass`
+# and `PortNodeMetaForQDQ`). Don't delete them.
 #
 # ## An annotation is only a promise
 #
@@ -458,7 +511,8 @@ assert not observed(prepared_tiny), "observers without an annotation"
 
 # %% [markdown] lang="zh"
 # 沒有錯誤，也沒有警告，一個 observer 都沒有；但圖變了，四個 BatchNorm 都已折進 conv。這是預測 2 的答案：prepare 在問
-# quantizer **之前**就折 BN，所以 quantizer 看到的永遠是折過的圖。整個順序是：
+# quantizer **之前**就折 BN，所以 quantizer 看到的是折過的圖（QAT 的 `prepare_qat_pt2e` 不同，先標
+# 註，[M04-2](../m04_batchnorm/2_qat_conv_bn.py)）。整個順序是：
 #
 # | 順序 | 誰 | 做什麼 |
 # | --- | --- | --- |
@@ -472,8 +526,8 @@ assert not observed(prepared_tiny), "observers without an annotation"
 
 # %% [markdown] lang="en"
 # No error, no warning, not one observer. But the graph did change: all four BatchNorms were folded into convolutions.
-# That answers prediction 2. Prepare folds BN **before** it asks the quantizer, so a quantizer only ever sees a folded
-# graph. The whole order is:
+# That answers prediction 2. Prepare folds BN **before** it asks the quantizer, so a quantizer sees a folded graph
+# (QAT's `prepare_qat_pt2e` annotates first, [M04-2](../m04_batchnorm/2_qat_conv_bn.py)). The whole order is:
 #
 # | Step | Who | What |
 # | --- | --- | --- |
@@ -518,7 +572,8 @@ assert not observed(prepared_tiny), "observers without an annotation"
 #
 # - quantizer 走過圖，在 `node.meta` 寫標註；標註替輸入與輸出各配一份規格。圖不變。
 # - prepare 先折 BN，再請 quantizer 標註，最後照著插入 observer；沒寫的地方就沒有，也不會有訊息。
-# - convert 只看 observer，後端只看 q、dq。標註是承諾，做不做得到沒有人檢查，除非你寫 `validate`。
+# - convert 的數字全來自 observer，標註只決定誰有自己的 dq；後端只看 q、dq。標註是承諾，做不做得到沒有人檢查，除非你寫
+#   `validate`。
 
 # %% [markdown] lang="en"
 # ## Recap
@@ -527,8 +582,8 @@ assert not observed(prepared_tiny), "observers without an annotation"
 #   graph stays as it is.
 # - Prepare folds BN, has the quantizer annotate, and inserts observers accordingly; where nothing was written there is
 #   none, and no message either.
-# - Convert looks only at observers, backends only at q and dq. An annotation is a promise that nobody checks, unless
-#   you write `validate`.
+# - Convert takes its numbers from observers; annotations merely decide who gets a dq of its own. Backends see only q
+#   and dq. An annotation is a promise that nobody checks, unless you write `validate`.
 
 # %% [markdown] lang="zh"
 # ## 試試看：只有 uint8 的後端

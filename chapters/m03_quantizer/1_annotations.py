@@ -86,13 +86,14 @@ def export(name):
 # %% [markdown] lang="zh"
 # ## 只標註，不 prepare
 #
-# 要看標註，不必走完四步：在匯出的圖上直接呼叫 quantizer 的方法，再讀每個 node 的 `meta["quantization_annotation"]`。
+# 要看標註，不必走完 [M01-0](../m01_first_ptq/0_overview.py) 的四步：在匯出的圖上直接呼叫 quantizer 的方法，再讀每個
+# node 的 `meta["quantization_annotation"]`。
 
 # %% [markdown] lang="en"
 # ## Annotate without prepare
 #
-# To see annotations there is no need for all four steps. Call the quantizer's methods on the exported graph, then read
-# `meta["quantization_annotation"]` of each node:
+# To see annotations there is no need for the four steps of [M01-0](../m01_first_ptq/0_overview.py). Call the
+# quantizer's methods on the exported graph, then read `meta["quantization_annotation"]` of each node:
 
 # %%
 KEY = "quantization_annotation"
@@ -173,8 +174,8 @@ table(
 # - `conv_weight`、`conv_bias`：標註是**空的**，只有 `_annotated` 是 `True`。weight 的規格寫在 conv 那一端。
 # - `x`、`_guards_fn`（檢查輸入的 node）、`output`：沒有標註。
 #
-# 這是預測 1 的答案，也是讀任何標註的鑰匙：**後端當成一個 kernel 算的一組 op，輸入的規格寫在第一個 node，輸出的規格寫在
-# 最後一個 node**，中間什麼都不寫。
+# 這是預測 1 的答案，也是讀標註的鑰匙：**後端當成一個 kernel 算的一組 op，輸入的規格寫在第一個 node，輸出的規格寫在最後
+# 一個 node**，中間什麼都不寫。
 
 # %% [markdown] lang="en"
 # Row by row:
@@ -187,9 +188,8 @@ table(
 #   written at the convolution's end.
 # - `x`, `_guards_fn` (the node that checks inputs), `output`: no annotation.
 #
-# That answers prediction 1, and it is the key to reading any annotation: **of a group that the backend runs as one
-# kernel, the first node has the specs of the inputs and the last node that of the output**; nothing is written in
-# between.
+# That answers prediction 1, and it is the key to reading annotations: **of a group that the backend runs as one kernel,
+# the first node has the specs of the inputs and the last node that of the output**; nothing is written in between.
 
 # %% [markdown] lang="zh"
 # ## TinyConvNet 的每一個 node
@@ -272,19 +272,18 @@ graph(
 #   write it).
 
 # %%
-groups = [
-    ("conv2d", "relu"),
-    ("conv2d_1", "relu_1"),
-    ("conv2d_2", "conv2d_2"),
-    ("add", "relu_2"),
-    ("conv2d_3", "relu_3"),
-    ("linear", "linear"),
-]
-for first, last in groups:
+groups = {
+    "conv2d": "relu",
+    "conv2d_1": "relu_1",
+    "add": "relu_2",
+    "conv2d_3": "relu_3",
+}
+for first, last in groups.items():
     assert "act" in notes[first][0].values(), f"{first}: no spec for an input"
-    assert notes[last][1] == "act", f"{last}: no spec for its output"
-    if first != last:
-        assert notes[first][1] == "–" and not notes[last][0]
+    assert notes[first][1] == "–", f"{first}: a spec for its output"
+    assert notes[last][:2] == ({}, "act"), f"{last}: more than its output"
+for lone in ("conv2d_2", "linear"):
+    assert "act" in notes[lone][0].values() and notes[lone][1] == "act"
 assert notes["mean"] == ({"relu_3": "=relu_3"}, "=relu_3", True)
 assert notes["flatten"] == ({"mean": "=mean"}, "=mean", True)
 
@@ -338,13 +337,13 @@ assert not any("bias" in name for name in observed(prepared))
 
 # %% [markdown] lang="en"
 # Put it the other way round and it becomes useful. Place an empty annotation with `_annotated` set to `True` before
-# `XNNPACKQuantizer` comes along, and it takes the node for taken: that group stays in fp32. `transform_for_annotation`
-# is called after BN folding and before annotation, which is just the time:
+# `XNNPACKQuantizer` comes along, and it leaves that node's group alone, in fp32. `transform_for_annotation` is called
+# after BN folding and before annotation, just the right moment:
 
 
 # %%
 class KeepFloat(PTQQuantizer):
-    """Leaves the groups of the named nodes in fp32."""
+    """Leaves the groups that begin with the named nodes in fp32."""
 
     def __init__(self, *names):
         super().__init__()
@@ -357,24 +356,30 @@ class KeepFloat(PTQQuantizer):
         return super().transform_for_annotation(model)
 
 
-spared = prepare_pt2e(export("tiny"), KeepFloat("relu_1").set_global(config))
-spared_notes = read(spared)
-assert "conv2d_1" not in spared_notes, "the conv of the group was annotated"
-assert spared_notes["relu_1"] == ({}, "–", True)
+def prepared_without(name):
+    return prepare_pt2e(export("tiny"), KeepFloat(name).set_global(config))
 
+
+spared = prepared_without("conv2d_1")
+spared_notes = read(spared)
+assert spared_notes.get("conv2d_1") == ({}, "–", True), "not spared"
+assert "relu_1" not in spared_notes, "the ReLU of the group was annotated"
 missing = set(observed(prepared)) - set(observed(spared))
 assert missing == {"block_conv1_weight"}, missing
 
+half = read(prepared_without("relu_2"))  # the second half of add → relu
+assert half["add"][1] == "act", "add was spared, too"
+
 # %% [markdown] lang="zh"
-# 只標了 `relu_1`，`conv2d_1` 也一起被放過：conv → relu 那一組含有標過的 node；而「單獨的 conv」這條規則遇到後面緊接
-# relu 的 conv 又不管。少掉的 observer 只有那個 conv 的 weight；兩旁的 activation 仍然有 observer，因為前後兩組還要它
-# 們。所以要確認一層有沒有量化，看標註，別數 observer。
+# 標了 `conv2d_1`，`relu_1` 也一起被放過。少掉的 observer 只有那個 conv 的 weight；兩旁的 activation 仍然有 observer，因
+# 為前後兩組還要它們。所以要確認一層有沒有量化，看標註，別數 observer。要標的是一組的**第一個** op：只標 `relu_2`，add →
+# relu 這一組是跳過了，「單獨的 add」卻還對得上，`add` 照樣量化。
 
 # %% [markdown] lang="en"
-# We marked only `relu_1`, and `conv2d_1` was spared along with it: the group conv → ReLU contains a marked node, and
-# the rule for a lone conv doesn't apply to one with a ReLU right behind it. The only observer gone is that of the
-# conv's weight. Activations on both sides still have theirs, because the groups before and after need them. To find out
-# whether a layer is quantized, read its annotation; don't count observers.
+# We marked `conv2d_1`, and `relu_1` was spared along with it. The only observer gone is that of the conv's weight.
+# Activations on both sides still have theirs, because the groups before and after need them. To find out whether a
+# layer is quantized, read its annotation; don't count observers. And mark the **first** op of a group: with only
+# `relu_2` marked, the group add → ReLU is skipped, but a lone add still matches, and `add` is quantized all the same.
 
 # %% [markdown] lang="zh"
 # ## 一個 tensor，好幾份規格
@@ -489,17 +494,12 @@ after_dq = [user.target for dq in q.users for user in dq.users]
 assert after_dq == [QUANTIZE, QUANTIZE], "not quantized again"
 
 # %% [markdown] lang="zh"
-# ## 什麼叫相同的規格
-#
-# 比較時看的欄位是 dtype、整數範圍、對稱與否、`ch_axis`、是否 dynamic；**不看 observer**。在 conv → relu 上，讓 conv 的
-# 輸出與 relu 的輸入各有一份規格，一次改一處：
+# 「相同」看的是 dtype、整數範圍、對稱與否、`ch_axis`、是否 dynamic，**不看 observer**。下面自己在 conv → relu 上寫兩份
+# 只差 observer 的規格：
 
 # %% [markdown] lang="en"
-# ## When specs count as equal
-#
-# The comparison looks at dtype, integers, scheme, `ch_axis` and whether it is dynamic. It does **not look at the
-# observer**. On conv → ReLU we give the output of conv and the input of ReLU a spec each, and change one thing at a
-# time:
+# "Equal" means dtype, integers, scheme, `ch_axis` and whether it is dynamic, but **not the observer**. Here we write,
+# on conv → ReLU ourselves, two specs that differ in nothing else:
 
 
 # %%
@@ -529,79 +529,30 @@ activation = QuantizationSpec(
 
 
 # %%
-def classes_between(conv_spec, relu_spec):
-    """The classes of the observers between conv and relu, in order."""
-
-    def write(conv, relu):
-        conv.meta[KEY] = QuantizationAnnotation(output_qspec=conv_spec)
-        relu.meta[KEY] = QuantizationAnnotation({conv: relu_spec})
-
-    gm = prepare_pt2e(export("conv_relu"), ByHand(write))
-    (conv,) = calls(gm, aten.conv2d.default)
-    behind = observers_behind(conv)
-    return [type(getattr(gm, name)).__name__ for name in behind]
+def differ_in_observer(conv, relu):
+    histogram = replace(
+        activation, observer_or_fake_quant_ctr=HistogramObserver
+    )
+    conv.meta[KEY] = QuantizationAnnotation(output_qspec=activation)
+    relu.meta[KEY] = QuantizationAnnotation({conv: histogram})
 
 
-changes = {
-    "–": {},
-    "observer": {"observer_or_fake_quant_ctr": HistogramObserver},
-    "quant_min": {"quant_min": -127},
-    "qscheme": {"qscheme": torch.per_tensor_symmetric},
-}
-between = {
-    name: classes_between(activation, replace(activation, **change))
-    for name, change in changes.items()
-}
-histogram = replace(activation, **changes["observer"])
-between["observer, swapped"] = classes_between(histogram, activation)
-
-# %%
-assert between["–"] == ["MinMaxObserver"]
-assert between["observer"] == ["MinMaxObserver"], "relu's class was used"
-assert between["observer, swapped"] == ["HistogramObserver"]
-for name in ("quant_min", "qscheme"):
-    assert len(between[name]) == 2, f"{name} makes no difference"
-
-# %% tags=["plot"]
-DIFFERENCES = {
-    "–": T(zh="完全相同", en="no difference"),
-    "observer": T(
-        zh="conv 寫 MinMax，relu 寫 Histogram",
-        en="conv says MinMax, ReLU says Histogram",
-    ),
-    "observer, swapped": T(
-        zh="conv 寫 Histogram，relu 寫 MinMax",
-        en="conv says Histogram, ReLU says MinMax",
-    ),
-    "quant_min": T(
-        zh="`quant_min`：−128 與 −127", en="`quant_min`: −128 and −127"
-    ),
-    "qscheme": T(
-        zh="`qscheme`：非對稱與對稱", en="`qscheme`: asymmetric and symmetric"
-    ),
-}
-table(
-    [
-        [DIFFERENCES[name], " → ".join(f"`{kind}`" for kind in between[name])]
-        for name in DIFFERENCES
-    ],
-    [
-        T(zh="兩份規格差在哪裡", en="how the two specs differ"),
-        T(zh="conv 與 relu 之間", en="between conv and ReLU"),
-    ],
-)
+gm = prepare_pt2e(export("conv_relu"), ByHand(differ_in_observer))
+behind = observers_behind(calls(gm, aten.conv2d.default)[0])
+classes = [type(getattr(gm, name)) for name in behind]
+assert classes == [MinMaxObserver], "ReLU's Histogram was used"
 
 # %% [markdown] lang="zh"
-# observer 的類別不同，照樣合而為一，圖上先標的那一個（這裡是 conv 的輸出）獲勝，另一個無聲地消失。換 observer 的時候，
-# 要把同一個 tensor 的規格全部換掉。
+# 照樣合而為一，圖上先標的那一個（這裡是 conv 的輸出）獲勝，另一個無聲地消失。換 observer 的時候，要把同一個 tensor 的規
+# 格全部換掉。
 #
 # ## 沒有訊息的錯：鍵不是輸入
 #
 # `input_qspec_map` 的鍵必須是這個 node **直接**的輸入。想標註 relu 的輸入，卻用了更前面的 `x` 當鍵，會怎樣？
 
 # %% [markdown] lang="en"
-# Different observer classes are merged all the same: the one annotated first in the graph wins (here the output of
-# conv), and the other vanishes without a word. If you swap in another observer, do so in every spec of that tensor.
+# They are merged all the same: the one that comes first in the graph wins (here the output of conv), and the other
+# vanishes without a word. If you swap in another observer, do so in every spec of that tensor.
 #
 # ## The mistake without a message: a key that is no input
 #
@@ -653,14 +604,15 @@ assert foreign_keys(annotated) == [], "XNNPACKQuantizer has foreign keys"
 # ## 有訊息的錯
 #
 # 其餘的錯會丟例外，只是訊息裡都沒有「標註」二字，而且時機不同：有的在建立規格時，有的在 prepare，有的要到校準。每一種都
-# 真的犯一次，最後再確認對的寫法走得過去：
+# 真的犯一次（`attempt` 用規格標註 conv 的輸入，走到校準，回傳在哪裡失敗），最後再確認對的寫法走得過去：
 
 # %% [markdown] lang="en"
 # ## Mistakes with a message
 #
 # Other mistakes raise an exception, but none of the messages mentions an annotation, and they come at different times:
-# when the spec is made, in prepare, or as late as calibration. Let us make each of them once, and then check that the
-# right way goes through:
+# when the spec is made, in prepare, or as late as calibration. Let us make each of them once (`attempt` puts a spec on
+# the input of conv, goes as far as calibration, and returns where it failed), then check that the right way goes
+# through:
 
 # %%
 import torch.ao.quantization as old_namespace
@@ -694,7 +646,7 @@ MISTAKES = {
 }
 
 
-# %%
+# %% tags=["setup"]
 def attempt(make_spec, key_of=lambda conv: conv.args[0]):
     """(when it failed, the message) for a spec on an input of conv."""
     stage = "spec"
@@ -714,10 +666,10 @@ def attempt(make_spec, key_of=lambda conv: conv.args[0]):
     return "–", ""
 
 
+# %%
 failures = {name: attempt(make) for name, make in MISTAKES.items()}
 failures['{"x": spec}'] = attempt(spec(), key_of=lambda conv: "x")
 
-# %%
 for name, (stage, message) in failures.items():
     assert stage != "–", f"{name} went through"
     assert "annotat" not in message, f"{name}: {message}"
@@ -792,21 +744,21 @@ assert observed(old) == ["x"], "convert took the old observer away"
 #
 # - 讀標註的鑰匙：一組融合的 op，輸入的規格在第一個 node，輸出的規格在最後一個，中間沒有；weight 與 bias 的空標註只表示
 #   有人管了。
-# - `_annotated` 只影響之後還想標註的人；先放一個空標註，就能把一組 op 留在 fp32。
+# - `_annotated` 只影響之後還想標註的人；先在一組 op 的第一個上放一個空標註，就能把整組留在 fp32。
 # - 同一個 tensor 的規格相同就共用一個 observer，比較時不看 observer 的類別；要分開，得在每個使用者上關掉。
-# - 鍵不是輸入、規格是 `None`、忘了標註、用了舊的 observer 類別，都沒有訊息。先讀標註，再懷疑別的。
+# - 鍵不是輸入、用了舊的 observer 類別，都沒有訊息。先讀標註，再懷疑別的。
 
 # %% [markdown] lang="en"
 # ## Recap
 #
 # - The key to annotations: of a fused group, the first node has the specs of inputs and the last that of the output,
 #   with nothing in between; empty annotations on weights and biases only say "taken".
-# - `_annotated` matters only to whoever wants to annotate later. An empty annotation placed first keeps a group in
-#   fp32.
+# - `_annotated` matters only to whoever wants to annotate later. An empty annotation, placed beforehand on the first op
+#   of a group, keeps the group in fp32.
 # - Equal specs on one tensor share an observer, and the observer's class isn't compared. To separate them, turn sharing
 #   off on every user.
-# - A key that is no input, a spec that is `None`, a forgotten annotation, an old observer class: none of them causes a
-#   message. Read the annotations before you suspect anything else.
+# - Neither a key that is no input nor an old observer class causes a message. Read the annotations before you suspect
+#   anything else.
 
 # %% [markdown] lang="zh"
 # ## 試試看：不 prepare 就知道 observer 在哪裡

@@ -1,14 +1,14 @@
 # %% [markdown] lang="zh"
 # # M03-2 | 自己寫一個 quantizer
 #
-# [M03-0](0_overview.py) 的 quantizer 只會一個一個標註 op，[M03-1](1_annotations.py) 讀了 `XNNPACKQuantizer` 怎麼標註**一
-# 組**融合的 op。這一頁換你來寫：一條規則一條規則加上去，直到在 TinyConvNet 上和 `XNNPACKQuantizer` 的結果**逐位元相同**。
-# 會寫之後，後端能融合、quantizer 卻不認得的組合（例如 conv + ReLU6），你自己就補得上。
+# [M03-0](0_overview.py) 的 quantizer 只會一個一個標註 op，[M03-1](1_annotations.py) 讀了 `XNNPACKQuantizer` 怎麼標
+# 註**一組**融合的 op。這一頁換你來寫：一條規則一條規則加上去，直到在 TinyConvNet 上和 `XNNPACKQuantizer` 的結果**逐位元
+# 相同**。會寫之後，後端能融合、quantizer 卻不認得的組合（例如 conv + ReLU6），你自己就補得上。
 #
 # **讀完你會知道**
 #
 # - 怎麼把「conv → relu 是一個 kernel」寫成標註，少了它會多出什麼
-# - 為什麼要數使用者，`_guards_fn` 又為什麼不能算
+# - 為什麼要數使用者，規則的順序又為什麼重要
 # - 怎麼證明兩個 quantizer 做的事一樣，以及它們在哪裡不一樣
 # - 怎麼替現成的 quantizer 加一個融合組合
 
@@ -23,7 +23,7 @@
 # **What you will know**
 #
 # - How to annotate "conv → relu is one kernel", and what you get without it
-# - Why users have to be counted, and why `_guards_fn` is none of them
+# - Why users have to be counted, and why the order of rules matters
 # - How to prove that two quantizers do the same, and where they don't
 # - How to add a fused pattern to an existing quantizer
 
@@ -87,8 +87,8 @@ def rms(difference):
 # %% [markdown] lang="zh"
 # ## 兩份規格
 #
-# 先寫兩份規格，一份給 activation，一份給 weight。`XNNPACKQuantizer` 用的規格在設定裡；我們手寫一份內容相同的。`with_args`
-# 把引數先綁在 observer 類別上，物件留給 `prepare_pt2e` 建：
+# 先寫兩份規格，一份給 activation，一份給 weight。`XNNPACKQuantizer` 用的規格在設定裡；我們手寫一份內容相同
+# 的。`with_args` 把引數先綁在 observer 類別上，物件留給 `prepare_pt2e` 建：
 
 # %% [markdown] lang="en"
 # ## Two specs
@@ -117,8 +117,8 @@ WEIGHT = QuantizationSpec(
 )
 
 # %% [markdown] lang="zh"
-# 和設定裡的比一比。用 `==` 比規格會得到「不相等」：observer 那一欄比的是「是不是同一個物件」。印成文字就看得出內容相同，
-# 後面逐 node 比對也用文字：
+# 和設定裡的比一比。用 `==` 比規格會得到「不相等」：observer 那一欄比的是「是不是同一個物件」。印成文字就看得出內容相
+# 同，後面逐 node 比對也用文字：
 
 # %% [markdown] lang="en"
 # Let us compare with the configuration. By `==` the specs differ, since for the observer that asks whether it is the
@@ -182,8 +182,8 @@ class RuleQuantizer(Quantizer):
 
 
 # %% [markdown] lang="zh"
-# 規則 `alone` 把認得的 op 各自標註：每個輸入 tensor 用 `ACTIVATION`；conv、linear 的第二個引數是 weight，用 `WEIGHT`；bias
-# 沒有規格。先拿它標註 conv → relu，看看各自標註的結果。
+# 規則 `alone` 把認得的 op 各自標註：每個輸入 tensor 用 `ACTIVATION`；conv、linear 的第二個引數是 weight，用
+# `WEIGHT`；bias 沒有規格。先拿它標註 conv → relu，看看各自標註的結果。
 
 # %% [markdown] lang="en"
 # The rule `alone` annotates each op that it knows by itself: `ACTIVATION` for every input tensor, `WEIGHT` for the
@@ -219,15 +219,17 @@ quantized_one_by_one = calibrate_and_convert(prepared)
 # %% [markdown] lang="zh"
 # ## 第二種規則：兩個 op，一個 kernel
 #
-# 後端把 conv → relu 當成一個 kernel 算，中間的值不會存成 int8。標註的寫法是：輸入與 weight 的規格寫在 conv，輸出的規格寫
-# 在 **relu**，conv 自己沒有輸出規格。條件 `readers(producer) == [node]` 留到〈數使用者〉那一節解釋。
+# 後端把 conv → relu 當成一個 kernel 算，中間的值不會存成 int8。標註的寫法是：輸入與 weight 的規格寫在 conv，輸出的規格
+# 寫在 **relu**，conv 自己沒有輸出規格。條件 `list(producer.users) == [node]` 留到〈數使用者〉那一節解釋；前面的規則已經
+# 標註過的 conv，`fused` 也不碰。
 
 # %% [markdown] lang="en"
 # ## The second kind: two ops, one kernel
 #
 # A backend computes conv → relu as one kernel; the value in between is never stored as int8. The annotation for that:
 # the specs of input and weight go on conv, the spec of the output goes on **relu**, and conv has no output spec. The
-# section "Counting users" explains the condition `readers(producer) == [node]`.
+# section "Counting users" explains the condition `list(producer.users) == [node]`; and a conv that an earlier rule has
+# annotated, `fused` leaves alone.
 
 
 # %%
@@ -237,16 +239,12 @@ def fused(first, last):
     def rule(node):
         if node.target in last:
             producer = node.args[0]
-            if producer.target in first and readers(producer) == [node]:
+            free = producer.target in first and KEY not in producer.meta
+            if free and list(producer.users) == [node]:
                 annotate(producer, inputs_of(producer), None)
                 annotate(node, {}, ACTIVATION)
 
     return rule
-
-
-def readers(node):
-    """Who uses the value: all users but the check of the inputs."""
-    return [user for user in node.users if user.target != "_guards_fn"]
 
 
 prepared = prepare_pt2e(export(conv_relu), RuleQuantizer(fused(CONV, RELU)))
@@ -293,7 +291,7 @@ with torch.no_grad():
     off_fused = rms(quantized_as_a_unit(batch) - wanted)
 assert off_alone > 1.2 * off_fused, "rounding once more came for free"
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 say(
     T(
         zh=f"預測 1：多一個 observer，誤差也變大，因為多捨入了一次。輸出的均方根誤差，各自標註是 {off_alone:.4f}，"
@@ -307,8 +305,8 @@ say(
 # ## 第三種規則：沿用輸入的 observer
 #
 # `mean`、`flatten`，以及沒有和誰融合的 relu，`XNNPACKQuantizer` 讓它們沿用輸入的 observer
-# （[M01-2](../m01_first_ptq/2_prepare_convert.py) 看過為什麼）。寫法是 `SharedQuantizationSpec(source)`：和 `source` 的輸
-# 出用**同一個** observer。這種規則要看來源的標註，所以排在最後，而且來源的輸出有規格才寫。
+# （[M01-2](../m01_first_ptq/2_prepare_convert.py) 看過為什麼）。寫法是 `SharedQuantizationSpec(source)`：和 `source` 的
+# 輸出用**同一個** observer。這種規則要看來源的標註，所以排在最後，而且來源的輸出有規格才寫。
 
 # %% [markdown] lang="en"
 # ## The third kind: reusing the input's observer
@@ -326,11 +324,12 @@ SAME_SCALE = {aten.mean.dim, aten.flatten.using_ints, *RELU}
 
 def shares_with_input(known):
     def rule(node):
-        source = node.args[0]
-        note = source.meta.get(KEY)
-        if node.target in known and note and note.output_qspec:
-            same = SharedQuantizationSpec(source)
-            annotate(node, {source: same}, same)
+        if node.target in known:
+            source = node.args[0]
+            note = source.meta.get(KEY)
+            if note and note.output_qspec:
+                same = SharedQuantizationSpec(source)
+                annotate(node, {source: same}, same)
 
     return rule
 
@@ -342,18 +341,37 @@ ALL_RULES = [
 ]
 
 # %% [markdown] lang="zh"
+# 順序反過來會怎樣？最後的規則先看，它要的來源還沒有標註；接著 `alone` 搶走 conv，`fused` 只好放棄，relu 就沒人
+# 要。`validate` 講了出來；遇到沒有規則的 op，`XNNPACKQuantizer` 會默默留在
+# fp32（[M01-2](../m01_first_ptq/2_prepare_convert.py) 的覆蓋表）：
+
+# %% [markdown] lang="en"
+# And in reverse order? The last rule looks first, when no source is annotated yet; then `alone` takes the conv, `fused`
+# has to give up, and relu is left over. Our `validate` speaks up; an op without a rule, `XNNPACKQuantizer` silently
+# leaves in fp32 (the coverage table of [M01-2](../m01_first_ptq/2_prepare_convert.py)):
+
+# %%
+try:
+    prepare_pt2e(export(conv_relu), RuleQuantizer(*reversed(ALL_RULES)))
+except ValueError as error:
+    print(f"ValueError: {error}")
+else:
+    raise AssertionError("the order of rules makes no difference")
+
+# %% [markdown] lang="zh"
 # ## 數使用者
 #
 # `fused` 的條件是：conv 的值**只有** relu 在讀。還有別人要讀，融合之後那個值就不存在了。讀值的 node 都算，包括圖的
-# `output`；唯一不算的是 `_guards_fn`，它讀圖的每一個輸入，結果卻沒人用（[M00-1](../m00_fx/1_graph_and_node.py)）。
+# `output`。（檢查輸入的 `_guards_fn` 也是使用者，不過它只讀圖的輸入，不會讀 conv；哪天規則要從圖的輸入開始，就別把它算
+# 進去，見 [M00-1](../m00_fx/1_graph_and_node.py)。）
 
 # %% [markdown] lang="en"
 # ## Counting users
 #
 # The condition in `fused` says that relu is the **only** one that reads the conv's value. If somebody else needs it,
-# fusion would leave them without. Every node that reads counts, the graph's `output` included; the one exception is
-# `_guards_fn`, which reads each input of the graph and whose result nobody uses
-# ([M00-1](../m00_fx/1_graph_and_node.py)).
+# fusion would leave them without. Every node that reads counts, the graph's `output` included. (`_guards_fn`, the check
+# of the inputs, is a user, too, but of the graph's inputs only, never of a conv. Should you ever write a rule that
+# starts at an input, don't count it; see [M00-1](../m00_fx/1_graph_and_node.py).)
 
 
 # %%
@@ -375,11 +393,10 @@ class AlsoReturned(ReadTwice):
 
 (x,) = export(ReadTwice()).graph.find_nodes(op="placeholder")
 assert [user.name for user in x.users] == ["conv2d", "_guards_fn"]
-assert [reader.name for reader in readers(x)] == ["conv2d"]
 
 # %% [markdown] lang="zh"
-# 這兩個模型的 conv 都另有讀者。看我們的規則和 `XNNPACKQuantizer` 的標註是否相同；`annotations` 把一張圖上的標註全部攤成文
-# 字。（`PTQQuantizer` 是本課程的：標註和 `XNNPACKQuantizer` 一樣，只省下 QAT 才用得到的搜尋，快得多。）
+# 這兩個模型的 conv 都另有讀者。看我們的規則和 `XNNPACKQuantizer` 的標註是否相同；`annotations` 把一張圖上的標註全部攤成
+# 文字。（`PTQQuantizer` 是本課程的：標註和 `XNNPACKQuantizer` 一樣，只省下 QAT 才用得到的搜尋，快得多。）
 
 # %% [markdown] lang="en"
 # In both models the conv has another reader. Do our rules write the same annotations as `XNNPACKQuantizer`?
@@ -436,17 +453,17 @@ assert direct == ["relu"], f"read without an observer by {direct}"
 assert len(conv.users) == 2, "add does not read through an observer"
 
 # %% [markdown] lang="zh"
-# prepare 沒有丟出錯誤，結果卻自相矛盾：relu 讀的是沒有 observer 的 conv 輸出，`add` 讀的是經過 observer 的。同一個值，在圖
-# 上既要留在 kernel 裡面，又要存成 int8 交出去。
+# prepare 沒有丟出錯誤，結果卻自相矛盾：relu 讀的是沒有 observer 的 conv 輸出，`add` 讀的是經過 observer 的。同一個值，
+# 在圖上既要留在 kernel 裡面，又要存成 int8 交出去。
 #
 # ## 和 `XNNPACKQuantizer` 逐 node 對答案
 #
-# `add` → relu、linear、獨自一個的 conv，`ALL_RULES` 全都涵蓋了。在訓練好的 TinyConvNet 上，兩個 quantizer 各標註一張圖，從
-# 三方面比。第一，每個 node 的標註：
+# `add` → relu、linear、獨自一個的 conv，`ALL_RULES` 全都涵蓋了。在訓練好的 TinyConvNet 上，兩個 quantizer 各標註一張
+# 圖，從三方面比。第一，每個 node 的標註：
 
 # %% [markdown] lang="en"
-# prepare raises no error, but the result contradicts itself: relu reads the conv's output without an
-# observer, `add` reads it through one. The same value is supposed to stay inside a kernel and to leave it as int8.
+# prepare raises no error, but the result contradicts itself: relu reads the conv's output without an observer, `add`
+# reads it through one. The same value is supposed to stay inside a kernel and to leave it as int8.
 #
 # ## Node by node against `XNNPACKQuantizer`
 #
@@ -491,8 +508,8 @@ table(
 )
 
 # %% [markdown] lang="zh"
-# 第二，同樣的邊上是同樣的 observer。共用的地方也要一樣，所以上面的 `observed` 替每個物件編了號。第三，用同一份資料校準、
-# convert，比產生的程式：scale 與 zero point 都以常數寫在裡面。
+# 第二，同樣的邊上是同樣的 observer。共用的地方也要一樣，所以上面的 `observed` 替每個物件編了號。第三，用同一份資料校
+# 準、convert，比產生的程式：scale 與 zero point 都以常數寫在裡面。
 
 # %% [markdown] lang="en"
 # Second, the same observers on the same edges. They must also be shared in the same places, which is why `observed`
@@ -518,8 +535,8 @@ print((ours_out != theirs_out).sum().item(), "of", ours_out.numel(), "differ")
 # %% [markdown] lang="zh"
 # 預測 3：一個位元都不差。quantizer 對結果的影響全在標註；標註一樣，後面就全部一樣。
 #
-# 但是「在這個模型上一樣」不等於「處處一樣」。有一個地方我們刻意不學：`XNNPACKQuantizer` 把 conv 的 weight 也標記成「有人
-# 管了」。同一個 conv 用了兩次時，第二次就因此沒有標註，**默默留在 fp32**：
+# 但是「在這個模型上一樣」不等於「處處一樣」。有一個地方我們刻意不學：`XNNPACKQuantizer` 把 conv 的 weight 也標記成「有
+# 人管了」。同一個 conv 用了兩次時，第二次就因此沒有標註，**默默留在 fp32**：
 
 # %% [markdown] lang="en"
 # Prediction 3: not by a single bit. All of a quantizer's influence is in its annotations; with equal annotations,
@@ -547,8 +564,8 @@ assert list(annotations(theirs)) == ["conv2d"], "both uses are annotated"
 # %% [markdown] lang="zh"
 # ## 加一個組合：conv + ReLU6
 #
-# `nn.ReLU6` 匯出成 `hardtanh`。`XNNPACKQuantizer` 只融合 relu：它讓 conv 的輸出先存成 int8，hardtanh 再沿用同一個 scale。
-# conv 的輸出範圍若遠大於 [0, 6]，clamp 之後就只剩幾格可用。先看沒有補的樣子：
+# `nn.ReLU6` 匯出成 `hardtanh`。`XNNPACKQuantizer` 只融合 relu：它讓 conv 的輸出先存成 int8，hardtanh 再沿用同一個
+# scale。conv 的輸出範圍若遠大於 [0, 6]，clamp 之後就只剩幾格可用。先看沒有補的樣子：
 
 # %% [markdown] lang="en"
 # ## Adding a pattern: conv + ReLU6
@@ -568,9 +585,9 @@ assert specs["conv2d"][1] == str(ACTIVATION), "conv2d has no output spec"
 assert "edge_or_node=conv2d" in specs["hardtanh"][1], "not shared"
 
 # %% [markdown] lang="zh"
-# 在自己的 quantizer 裡，加一個組合就是多一條規則：`fused(CONV, CLAMP)`，放在 `alone` 之前。現成的 quantizer 也能補：寫一個
-# 子類別，先標註自己要的組合，再交給 `super()`。它看到 `_annotated=True` 就跳過這些 node；這個欄位只給 quantizer 看，
-# `prepare_pt2e` 不讀。
+# 在自己的 quantizer 裡，加一個組合就是多一條規則：`fused(CONV, CLAMP)`，放在 `alone` 之前。現成的 quantizer 也能補：寫
+# 一個子類別，先標註自己要的組合，再交給 `super()`。它看到 `_annotated=True` 就跳過這些 node；這個欄位只給 quantizer
+# 看，`prepare_pt2e` 不讀。
 
 # %% [markdown] lang="en"
 # In a quantizer of our own, a new pattern is just one more rule, `fused(CONV, CLAMP)`, placed before `alone`. An
@@ -637,38 +654,17 @@ assert len(set(names)) == 3, "two spellings are the same op"
 # %% [markdown] lang="zh"
 # 標註只是願望：後端是否真的把 conv 與 clamp 換成一個 kernel，要在 lowering 之後才看得到。
 # [M10](../m10_real_model/0_overview.py) 的模型到處是 ReLU6，那裡會量出補這個組合的效果。
-#
-# ## `validate` 擋下沒人認領的 op
-#
-# `XNNPACKQuantizer` 遇到不認得的 op，會默默留在 fp32（[M01-2](../m01_first_ptq/2_prepare_convert.py) 的覆蓋表）。我們的
-# `validate` 選擇講出來：
 
 # %% [markdown] lang="en"
 # An annotation only states a wish: whether the backend really replaces conv and clamp by one kernel shows after
 # lowering. The model of [M10](../m10_real_model/0_overview.py) is full of ReLU6, and there we measure what this pattern
 # is worth.
-#
-# ## `validate` refuses what nobody claimed
-#
-# `XNNPACKQuantizer` silently leaves an op that it doesn't know in fp32 (the coverage table of
-# [M01-2](../m01_first_ptq/2_prepare_convert.py)). Our `validate` chooses to speak up:
-
-# %%
-gated = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sigmoid(), nn.MaxPool2d(2))
-
-prepare_pt2e(export(gated), PTQQuantizer().set_global(config))  # not a word
-try:
-    prepare_pt2e(export(gated), RuleQuantizer(*ALL_RULES))
-except ValueError as error:
-    message = str(error)
-    print(f"ValueError: {message}")
-assert message == "no rule for sigmoid, max_pool2d", "validate let one through"
 
 # %% [markdown] lang="zh"
 # ## 小結
 #
 # - 一組融合的 op：輸入規格寫在第一個 op，輸出規格寫在最後一個 op，中間不寫；少了這個，就多捨入一次。
-# - 第一個 op 的值只能有一個讀者。`output` 算讀者，`_guards_fn` 不算。
+# - 第一個 op 的值只能有一個讀者，圖的 `output` 也算讀者。
 # - 規則的順序就是優先順序；沿用輸入 observer 的 op 用 `SharedQuantizationSpec`，排在最後。
 # - 標註相同，Q/DQ 圖就逐位元相同。比對時攤成文字，逐 node 比。
 # - 要替現成的 quantizer 補一個組合，在 `super().annotate` 之前先標註它。
@@ -678,7 +674,7 @@ assert message == "no rule for sigmoid, max_pool2d", "validate let one through"
 #
 # - For a fused group, the input specs go on the first op, the output spec goes on the last, and nothing in between;
 #   without that, values are rounded once more.
-# - The value of the first op must have a single reader. `output` counts as one, `_guards_fn` doesn't.
+# - The value of the first op must have a single reader; the graph's `output` counts as one.
 # - Order of rules is priority; ops that reuse their input's observer take a `SharedQuantizationSpec` and come last.
 # - With equal annotations the Q/DQ graphs are equal bit for bit. To compare, spell annotations out, node by node.
 # - To teach an existing quantizer a pattern, annotate it before calling `super().annotate`.
@@ -686,8 +682,8 @@ assert message == "no rule for sigmoid, max_pool2d", "validate let one through"
 # %% [markdown] lang="zh"
 # ## 試試看
 #
-# 換一個模型：conv → hardswish → max_pool2d。`max_pool2d` 只是從輸入裡挑出最大的值，該用哪一種規則？hardswish 就當成獨立的
-# 一個 kernel。加上兩條規則，讓 `validate` 沒話說，再檢查哪些 tensor 用同一個 observer。
+# 換一個模型：conv → hardswish → max_pool2d。`max_pool2d` 只是從輸入裡挑出最大的值，該用哪一種規則？hardswish 就當成獨立
+# 的一個 kernel。加上兩條規則，讓 `validate` 沒話說，再檢查哪些 tensor 用同一個 observer。
 
 # %% [markdown] lang="en"
 # ## Try it
@@ -709,18 +705,19 @@ assert number["max_pool2d"] == number["hardswish"] != number["conv2d"]
 
 # %% [markdown] lang="zh" tags=["solution"]
 # `max_pool2d` 不產生新的值，沿用 hardswish 的 observer 就不必換算。不過規則只代表你的願望：`XNNPACKQuantizer` 不標註
-# hardswish，想必是因為後端沒有這個 int8 kernel（這是推測，沒有量到），替它寫標註也不會讓 kernel 冒出來。
+# hardswish，ExecuTorch 的 XNNPACK partitioner 也只收 fp32 的 hardswish（executorch 1.5.1，`HardswishConfig`），替它寫標
+# 註並不會讓 int8 kernel 冒出來。
 
 # %% [markdown] lang="en" tags=["solution"]
 # `max_pool2d` makes no new values, so with hardswish's observer nothing has to be rescaled. Keep in mind that a rule
-# only states what you want: `XNNPACKQuantizer` doesn't annotate hardswish, presumably because the backend has no such
-# int8 kernel (our inference, not measured), and annotating it won't make one appear.
+# only states what you want: `XNNPACKQuantizer` doesn't annotate hardswish, ExecuTorch's XNNPACK partitioner takes it in
+# fp32 only (executorch 1.5.1, `HardswishConfig`), and annotating it won't make an int8 kernel appear.
 
 # %% [markdown] lang="zh"
 # ## 接下來
 #
-# 這裡的規格只有一般的兩份，加上「和誰共用」。[M03-3](3_shared_and_derived.py) 看其餘的：推導出來的（int32 的 bias）、固定
-# 的，以及怎麼把幾個 quantizer 合起來、怎麼讓某一層例外。
+# 這裡的規格只有一般的兩份，加上「和誰共用」。[M03-3](3_shared_and_derived.py) 看其餘的：推導出來的（int32 的 bias）、固
+# 定的，以及怎麼把幾個 quantizer 合起來、怎麼讓某一層例外。
 
 # %% [markdown] lang="en"
 # ## Next

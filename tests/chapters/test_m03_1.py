@@ -1,16 +1,16 @@
 """M03-1: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter
+from runner import executed, failed_claim, replacing
 
 PAGE = "m03_quantizer/1_annotations.py"
 pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert names["count"] == {(): 1, ("relu",): 1, ("conv2d_1",): 1, ("add",): 1, ("conv2d_1", "add"): 3}
-    assert len(names["quantizer"].foretold) == 14
+    page = executed(PAGE)
+    assert page["count"] == {(): 1, ("relu",): 1, ("conv2d_1",): 1, ("add",): 1, ("conv2d_1", "add"): 3}
+    assert page.value("len(quantizer.foretold)") == 14
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,11 @@ def test_every_claim_of_the_page_holds():
             "node.meta.pop(KEY)\n        return model\n\n\ndef observed",
             "prepare reads the mark",
         ),
-        ("QuantizationAnnotation(_annotated=True)", "QuantizationAnnotation()", "the conv of the group was annotated"),
+        ("QuantizationAnnotation(_annotated=True)", "QuantizationAnnotation()", "not spared"),
         ("node.meta[KEY].allow_implicit_sharing = False", "node.meta[KEY].allow_implicit_sharing", "still shared"),
-        ('"quant_min": {"quant_min": -127},', '"quant_min": {"quant_min": -128},', "quant_min makes no difference"),
+        ('prepared_without("conv2d_1")', 'prepared_without("relu_1")', "not spared"),
+        ('prepared_without("relu_2")', 'prepared_without("add")', "add was spared, too"),
+        ("{conv: histogram}", "{conv: replace(histogram, quant_min=-127)}", "ReLU's Histogram was used"),
         ("QuantizationAnnotation({x: activation})", "QuantizationAnnotation({conv: activation})", "wrong_key"),
         ('{**per_channel, "ch_axis": None}', "per_channel", "no ch_axis went through"),
         ("converted(old_namespace.MinMaxObserver)", "converted(MinMaxObserver)", "convert knows the old class"),

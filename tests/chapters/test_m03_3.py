@@ -1,7 +1,7 @@
 """M03-3: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter
+from runner import executed, failed_claim, replacing, run_chapter
 from torchao.quantization.pt2e.quantizer.composable_quantizer import ComposableQuantizer
 
 PAGE = "m03_quantizer/3_shared_and_derived.py"
@@ -9,9 +9,9 @@ pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert len(names["fates"]) == 10
-    assert len(names["b_int32"].unique()) > 4  # a bias of zeros would agree with any scale
+    page = executed(PAGE)
+    assert page.value("len(fates)") == 10
+    assert len(page["b_int32"].unique()) > 4  # a bias of zeros would agree with any scale
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,8 @@ def test_every_claim_of_the_page_holds():
         ("scale=1 / 256,", "scale=1.1 / 256,", "not as fixed"),
         ('return lambda node: node.op == "get_attr" or belongs', "return lambda node: belongs", "should have B"),
         ("        node = node.args[0]\n", "        pass\n", "should have B"),
+        ("    node.meta[KEY].output_qspec = None", "    pass", "the edit didn't last"),
+        ('Q().set_module_name("0", A)', "Q().set_global(A)", "linear -> relu was fused"),
     ],
     ids=[
         "cat does not share",
@@ -33,6 +35,8 @@ def test_every_claim_of_the_page_holds():
         "fixed scale x 1.1",
         "weights are filtered",
         "relu does not follow its conv",
+        "nothing is edited in place",
+        "linear is not named",
     ],
 )
 def test_what_the_page_writes_itself_is_noticed_when_spoiled(old, new, message):
