@@ -7,7 +7,7 @@
 #
 # | 問題 | 一句話的答案 | 頁 |
 # | --- | --- | --- |
-# | 用哪個數字說模型有多好？ | 準確率、一致率、SQNR、LSB 各看一面，單看任何一個都會被騙 | 本頁 |
+# | 用哪個指標說模型有多好？ | 準確率、一致率、SQNR、LSB 各看一面，單看任何一個都會被騙 | 本頁 |
 # | 準確率差了一點，是真的還是運氣？ | 同一批圖片逐張比；區間包含 0 就不說誰好 | [M05-1](1_evaluate.py) |
 # | 誤差從哪一層來？ | 逐層比 SQNR；fp32 那邊要先折疊 BN，不然比錯東西 | [M05-2](2_numeric_debugger.py) |
 # | 該讓哪一層用比較多位元？ | 一次換一層、量準確率；不一定是 SQNR 最低的那層 | [M05-3](3_sensitivity.py) |
@@ -17,29 +17,29 @@
 # - 四個指標的公式，各和什麼比，單位是什麼
 # - 每個指標漏看什麼，各有一個反例
 # - 為什麼 logit 動了，答案卻常常不變
-# - 哪一種問題該看哪一個數字
+# - 哪一種問題該看哪一個指標
 
 # %% [markdown] lang="en"
-# # M05 Overview | How good is a quantized model, and what each figure hides
+# # M05 Overview | How good is a quantized model, and what each metric hides
 #
-# After quantization the first question is always "is it still accurate?" Several figures answer it, and each is blind
+# After quantization the first question is always "is it still accurate?" Several metrics answer it, and each is blind
 # to something: a model of unchanged accuracy may have swapped a batch of its answers, and a weight of high SQNR may
-# hold channels that are damaged beyond recognition. This page defines the four figures this chapter works with, and
+# hold channels that are damaged beyond recognition. This page defines the four metrics this chapter works with, and
 # shows what each one hides by a counterexample that really runs.
 #
 # | Question | Answer in one line | Page |
 # | --- | --- | --- |
-# | Which figure says how good a model is? | Accuracy, agreement, SQNR and LSB each see one side; any one of them alone can fool you | this page |
+# | Which metric says how good a model is? | Accuracy, agreement, SQNR and LSB each see one side; any one of them alone can fool you | this page |
 # | Accuracy moved a little. Is that real or luck? | Compare image by image; if the interval contains 0, don't call either one better | [M05-1](1_evaluate.py) |
 # | Which layer does the error come from? | Compare SQNR layer by layer; fold BN on the fp32 side first, or you compare the wrong things | [M05-2](2_numeric_debugger.py) |
 # | Which layer should get more bits? | Change one layer at a time and measure accuracy; it need not be the one of lowest SQNR | [M05-3](3_sensitivity.py) |
 #
 # **What you will know**
 #
-# - The formulas of four figures, what each compares with, and in which unit
+# - The formulas of four metrics, what each compares with, and in which unit
 # - What each of them hides, with a counterexample for each
 # - Why logits move and answers often don't
-# - Which figure to look at for which question
+# - Which metric to look at for which question
 
 # %% [markdown] lang="zh"
 # ## 先預測
@@ -144,7 +144,7 @@ quantized = {
 # LSB（least significant bit）就是整數的一格。全部用 torch 寫，只要幾行：
 
 # %% [markdown] lang="en"
-# ## Four figures
+# ## Four metrics
 #
 # For each image $i$ a model returns four logits, a score for each class; the class of the largest one is the answer
 # $a_i$. The label is $y_i$, there are $N$ images, and $[\cdot]$ is 1 where the condition holds, else 0.
@@ -209,7 +209,7 @@ for name, values in logits.items():
     scores[name] = right, agree, in_db, -in_lsb
 
 for best, middle, last in zip(*scores.values(), strict=True):
-    assert best > middle > last, "the four figures order the models differently"
+    assert best > middle > last, "the four metrics order the models differently"
 
 # %% tags=["plot"]
 table(
@@ -321,7 +321,13 @@ total = {
 CLASSES_ZH = ("亮、橫紋", "亮、直紋", "暗、橫紋", "暗、直紋")
 table(
     [
-        [name, f"{total[name]:+.1f}", *(f"{c:+.1f}" for c in change[name])]
+        [
+            name,
+            *(
+                f"{points:+.1f}".replace("-", "−")
+                for points in (total[name], *change[name])
+            ),
+        ]
         for name in logits
     ],
     [
@@ -334,22 +340,18 @@ table(
         en="Change in accuracy from fp32 in percentage points. About 500 images in each class.",
     ),
 )
-worst, best = (change[FOUR_PT].argmin().item(), change[FOUR_PT].argmax().item())
-say(
-    T(
-        zh=f"4 位元 per-tensor 的平均，混合了「{CLASSES_ZH[worst]}」的 {change[FOUR_PT][worst]:+.1f} "
-        f"和「{CLASSES_ZH[best]}」的 {change[FOUR_PT][best]:+.1f} 個百分點。",
-        en=f"The average of 4-bit per-tensor blends {change[FOUR_PT][worst]:+.1f} points for “{CLASSES[worst]}” "
-        f"with {change[FOUR_PT][best]:+.1f} for “{CLASSES[best]}”.",
-    )
-)
 
 # %% [markdown] lang="zh"
+# 看 4 位元 per-tensor 那一列：「全部」這個數字，把變化相差十個百分點以上的類別混在一起，哪一類崩潰了就看不到。
+#
 # ## 一致率：不知道誰對，也看不到差多少
 #
 # 一致率不需要標籤，又抓得到互相抵銷的變化。但它把 fp32 當成標準答案：和 fp32 不同，不等於比較差。拿 int8 和雙胞胎來比：
 
 # %% [markdown] lang="en"
+# In the row of 4-bit per-tensor, the number for "all" blends classes whose changes lie more than ten points apart, and
+# hides which class collapsed.
+#
 # ## Agreement: who is right, and by how much?
 #
 # Agreement needs no labels and catches changes that cancel. But it takes fp32 for the truth, and different from fp32
@@ -446,7 +448,7 @@ show(
 )
 
 # %% [markdown] lang="zh"
-# 虛線下方的點上下移動再多，一致率都是那個數字；越過虛線也只是有可能變。所以要知道「離出事還有多遠」，得看數值本身。
+# 點只要還在虛線下方，怎麼移動，一致率都不變；越過虛線也只是有可能變。所以要知道「離出事還有多遠」，得看數值本身。
 #
 # ## SQNR：不知道答案，也被大的值主導
 #
@@ -454,7 +456,7 @@ show(
 # 片當中 SQNR 最高的那一張。
 
 # %% [markdown] lang="en"
-# However far points below the line move up or down, agreement stays what it is, and beyond the line answers merely may
+# As long as points stay below the line, agreement stays what it is, wherever they move; above it, answers merely may
 # change. To know how close to trouble you are, you have to look at the values themselves.
 #
 # ## SQNR: knows no answers, and follows what is large
@@ -697,7 +699,7 @@ table(
 # %% [markdown] lang="en"
 # ## Try it
 #
-# A backend gets the output's scale wrong by a factor of 1.1; all else is right. Predict the four figures before you run
+# A backend gets the output's scale wrong by a factor of 1.1; all else is right. Predict the four metrics before you run
 # anything: do accuracy and agreement change? Against the right int8 logits, how many dB is the SQNR, and how many steps
 # is the largest difference? Some use cosine similarity instead of SQNR: does it notice?
 
@@ -757,7 +759,7 @@ print(f"cosine similarity {cosine:.6f}")
 # Left out on purpose: metrics of detection, segmentation and language models (mAP, mIoU, perplexity; they too should be
 # compared pair by pair), winning accuracy back by training ([M06](../m06_qat/0_overview.py)), differences between
 # backends and the Q/DQ graph ([M08](../m08_executorch/0_overview.py), [M09](../m09_onnxruntime/0_overview.py)), and a
-# model for real photographs ([M10](../m10_real_model/0_overview.py)).
+# model on real photographs ([M10](../m10_real_model/0_overview.py)).
 #
 # ## References
 #

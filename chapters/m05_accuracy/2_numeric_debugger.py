@@ -294,13 +294,15 @@ assert before_rounding > folded_db["relu_1"], "rounding costs nothing"
 print(f"relu_1: {before_rounding:.1f} dB, rounded {folded_db['relu_1']:.1f} dB")
 
 # %% [markdown] lang="zh"
-# 兩個公式為什麼差一點點？torchao 的 `.sqnr` 把**量化後**的值當訊號（`compute_sqnr(actual, ref)`，torchao 0.18.0），我們的
-# `sqnr_db` 用參考當訊號。層還健康時看不出差別；層壞了就差很多。比方說，一層的輸出全部變成 0，或全部大了十倍：
+# 上面的核對容許 0.1 dB，因為兩邊的公式不同：torchao 的 `.sqnr` 把**量化後**的值當訊號（`compute_sqnr(actual, ref)`，torchao
+# 0.18.0），我們的 `sqnr_db` 用參考當訊號（[M05 概覽](0_overview.py)的式 (3)）。層還健康時幾乎沒有差別；層壞了就差很多。比方
+# 說，一層的輸出全部變成 0，或全部大了十倍（`QuantizationComparisonResult` 要從私有模組匯入）：
 
 # %% [markdown] lang="en"
-# Why do the two formulas differ ever so slightly? torchao's `.sqnr` takes the **quantized** value for the signal
-# (`compute_sqnr(actual, ref)`, torchao 0.18.0), and our `sqnr_db` the reference. As long as a layer is well you can't
-# tell; when it is broken, you can. Suppose all outputs of a layer become 0, or ten times too large:
+# The check allows for 0.1 dB because the formulas differ: torchao's `.sqnr` takes the **quantized** value for the
+# signal (`compute_sqnr(actual, ref)`, torchao 0.18.0), our `sqnr_db` the reference (formula (3) of the
+# [M05 overview](0_overview.py)). As long as a layer is well you can hardly tell; when it is broken, you can. Suppose all
+# outputs of a layer become 0, or ten times too large (`QuantizationComparisonResult` lives in a private module):
 
 # %%
 from torchao.quantization.pt2e._numeric_debugger import (
@@ -345,10 +347,10 @@ graph(
     reference,
     notes={name: f"{db:.1f} dB" for name, db in int8_db.items()},
     alt=T(
-        zh="折疊過 BN 的 TinyConvNet，每個 op 的框裡寫著 SQNR：從 stem 的 conv 起略為下降，在殘差區塊的相加處最低，"
-        "經過 mean 又升高，一直到 linear。",
+        zh="折疊過 BN 的 TinyConvNet，每個 op 的框裡寫著 SQNR：從 stem 的 conv 起略為下降，在殘差區塊的相加處附近最低，"
+        "之後回升，在 mean 升得最多，最後是 linear。",
         en="TinyConvNet with BN folded and the SQNR written into the box of each op: from the stem's convolution it falls a little, "
-        "is lowest around the addition of the residual block, and rises again at mean, up to linear.",
+        "is lowest around the addition of the residual block, and rises again, most of all at mean; linear comes last.",
     ),
     caption=T(
         zh="int8 per-channel 模型每個 op 的 SQNR，畫在參考圖上。",
@@ -385,7 +387,7 @@ for name, share in kept.items():
 # %% [markdown] lang="zh"
 # 這是預測 3 的答案：不會。SQNR 跟著每個 op 怎麼對待訊號與誤差而升降。
 #
-# ## 四種量化，同一張表
+# ## 四種量化
 #
 # 再比 int8 與 4 位元的 weight（activation 都還是 8 位元），per-tensor 與 per-channel：
 
@@ -654,13 +656,13 @@ print(f"conv2d on different images: {results['conv2d'][0].sqnr:.1f} dB")
 # %% [markdown] lang="zh"
 # ## 試試看：找出被動過手腳的 dq
 #
-# 下面這張圖裡，有一個 dequantize 的 scale 被乘了 1.5。只用 `sqnr_by_node` 找出它在哪個 op 之後，再把它修好。
+# 下面這張圖裡，有一個 dequantize 的 scale 被乘了 1.5。先用 `sqnr_by_node` 找出它在哪個 op 之後，再把它修好。
 
 # %% [markdown] lang="en"
 # ## Try it: find the dq that was tampered with
 #
-# In the graph below, the scale of one dequantize was multiplied by 1.5. Using nothing but `sqnr_by_node`, find out
-# which op it follows, and mend it.
+# In the graph below, the scale of one dequantize was multiplied by 1.5. Find out with `sqnr_by_node`
+# which op it follows, then mend it.
 
 # %%
 damaged = copy.deepcopy(quantized)
@@ -677,6 +679,8 @@ print(f"accuracy {accuracy(damaged, images, labels):.1%}")
 now = sqnr_by_node(reference, damaged, (x,))
 fallen = {name: int8_db[name] - now[name] for name in now}
 suspect = next(name for name, fell in fallen.items() if fell > 6)
+inherited = list(fallen.values())[list(fallen).index(suspect) + 1 :]
+assert min(inherited) > 3, f"an op behind did not fall: {fallen}"
 
 for dq in damaged.graph.find_nodes(
     op="call_function",

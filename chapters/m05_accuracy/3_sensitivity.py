@@ -137,16 +137,6 @@ def int8_tensors(gm):
 assert int8_tensors(only_stem) == 1, "not just the stem was quantized"
 assert int8_tensors(everything) == 5, "a layer was left out"
 
-forgetful = quantizer_for(UNITS, **FOUR_BITS)
-forgetful.set_filter_function(lambda node: node.name in {"conv2d", "relu"})
-try:
-    quantize(program, forgetful)  # its filter stops weights
-except ValueError as error:
-    print("ValueError:")
-    print(f"  {error}")
-else:
-    raise AssertionError("a filter may stop weights now")
-
 # %% [markdown] lang="zh"
 # ## 兩種實驗
 #
@@ -169,15 +159,16 @@ to_choose = images[:1000], labels[:1000]
 kept_back = images[1000:], labels[1000:]
 
 
-def sensitivity(program, **switches):
+def sensitivity(program, units=UNITS, **switches):
     """{unit: (accuracy if only it is quantized, if only it is spared)}."""
 
-    def score(units):
-        gm = quantize(program, quantizer_for(units, **switches))
+    def score(quantized_units):
+        quantizer = quantizer_for(quantized_units, **switches)
+        gm = quantize(program, quantizer)
         return accuracy(gm, *to_choose)
 
     found = {}
-    for unit in UNITS:
+    for unit in units:
         others = [other for other in UNITS if other != unit]
         found[unit] = score([unit]), score(others)
     return found
@@ -202,32 +193,29 @@ WHOLE = (
     T(zh="只放過它", en="only it spared"),
 )
 
-
-def plot_sensitivity(found, fp32, everything):
-    figure, axes = plt.subplots(figsize=(6.6, 3.0))
-    rows = range(len(found), 0, -1)
-    lines = ((fp32, "fp32", "-"), (everything, "all quantized", ":"))
-    for value, text, style in lines:
-        axes.axvline(value, color="black", linestyle=style, linewidth=1.2)
-        axes.annotate(
-            text,
-            (value, len(found) + 0.55),
-            ha="center",
-            fontsize=9,
-            annotation_clip=False,
-        )
-    for k, label in enumerate(("only it quantized", "only it spared")):
-        values = [pair[k] for pair in found.values()]
-        axes.plot(values, rows, "os"[k], color=f"C{k}", label=label)
-    axes.set_yticks(list(rows), list(found))
-    axes.set(xlabel="accuracy", ylim=(0.5, len(found) + 0.5))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    figure.legend(loc="outside lower center", ncols=2)
-    return figure
-
-
+figure, axes = plt.subplots(figsize=(6.6, 3.0))
+rows = range(len(found), 0, -1)
+for value, text, style in (
+    (fp32, "fp32", "-"),
+    (all_4_bit, "all quantized", ":"),
+):
+    axes.axvline(value, color="black", linestyle=style, linewidth=1.2)
+    axes.annotate(
+        text,
+        (value, len(found) + 0.55),
+        ha="center",
+        fontsize=9,
+        annotation_clip=False,
+    )
+for k, label in enumerate(("only it quantized", "only it spared")):
+    values = [pair[k] for pair in found.values()]
+    axes.plot(values, rows, "os"[k], color=f"C{k}", label=label)
+axes.set_yticks(list(rows), list(found))
+axes.set(xlabel="accuracy", ylim=(0.5, len(found) + 0.5))
+axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+figure.legend(loc="outside lower center", ncols=2)
 show(
-    plot_sensitivity(found, fp32, all_4_bit),
+    figure,
     alt=T(
         zh="六個單位各一列，橫軸是準確率。圓點是只量化它：除了 stem_conv，都靠近右邊的 fp32。方塊是只放過它："
         "除了 stem_conv，都靠近左邊的全部量化。stem_conv 的兩個點正好相反。",
@@ -251,7 +239,7 @@ say(
 )
 
 # %% [markdown] lang="zh"
-# 這是預測 1 與 2 的答案：集中在 stem，而損失不能相加。準確率不是誤差的線性函數：前幾份誤差還吃得下
+# 這是預測 1 與 2 的答案：大半在 stem，而損失不能相加。準確率不是誤差的線性函數：前幾份誤差還吃得下
 # （[M05 概覽](0_overview.py)），疊在一起就翻盤。所以兩種實驗都值得做：「只量化一個」找出自己就會出事的，「只放過一個」回答
 # 「現在改它有沒有用」，後者才是修的時候要看的。
 #
@@ -285,7 +273,8 @@ with torch.no_grad():
 
 rescaled_program = export(rescaled)
 rescaled_int8 = quantize(rescaled_program, quantizer_for(UNITS))
-int8_found = sensitivity(rescaled_program)
+suspects = ["stem_conv", "block.conv1", "block.conv2", "head_conv"]
+int8_found = sensitivity(rescaled_program, suspects)
 
 # %%
 db = {}  # unit -> SQNR at its first node
@@ -311,7 +300,7 @@ assert spared_conv2 < int8_all + 0.05, "sparing conv2 helps, too"
 table(
     [
         [
-            f"`{unit}`" if "'" not in unit else unit,
+            f"`{unit}`",
             f"{db['rescaled'][unit]:.1f} dB",
             f"{only:.1%}",
             f"{spared:.1%}",
@@ -359,6 +348,7 @@ axes.annotate(
     fontsize=9,
 )
 axes.axhline(0, color="black", linewidth=0.8)
+axes.set_xticks(range(0, len(channel_db), 3))
 axes.set(xlabel="output channel of block.conv1", ylabel="SQNR (dB)")
 show(
     figure,
@@ -419,14 +409,15 @@ print(f"4-bit {all_4_bit:.1%}, stem at 8 bits {with_stem:.1%}, fp32 {fp32:.1%}")
 
 # %% [markdown] lang="zh"
 # 還不夠，就照「只放過一個」的排名一層一層加上去。有 weight 的單位才值得排，因為 activation 本來就是 8 位元。順便算 weight 佔多
-# 少 byte：每個值 4 或 8 個位元，外加 scale，每個 4 byte。（這些圖裡的 4 位元值其實各佔一個 int8；要真的省下記憶體，得有 4 位元的
-# 格式與 kernel。）
+# 少 byte：每個值 4 或 8 個位元，外加 scale，每個 4 byte；bias 不算。（這些圖裡的 4 位元值其實各佔一個 int8；要真的省下記憶體，得
+# 有 4 位元的格式與 kernel。）名次靠近的單位，先後可能只是這 1,000 張圖片的運氣。
 
 # %% [markdown] lang="en"
 # Not enough yet, so we add layers in the order of only one spared. Only units with weights are worth ranking, since
 # activations have 8 bits anyway. Along the way we count the bytes of the weights: 4 or 8 bits for each value, plus 4
-# bytes for each scale. (In these graphs a 4-bit value really sits in an int8; to save memory in earnest takes a 4-bit
-# format and kernels for it.)
+# bytes for each scale; biases don't count. (In these graphs a 4-bit value really sits in an int8; to save memory in
+# earnest takes a 4-bit format and kernels for it.) Where two units rank close together, their order may be no more than
+# luck with these 1,000 images.
 
 # %%
 sizes = {}  # unit -> (number of weights, output channels)
@@ -472,7 +463,7 @@ assert gained > lost / 2, f"per-channel gains {gained:.1%} of {lost:.1%}"
 # %% tags=["plot"]
 figure, axes = plt.subplots(figsize=(6.6, 3.2))
 axes.axhline(fp32, color="black", linewidth=1.0)
-axes.annotate("fp32", (9600, fp32 + 0.012), ha="right", fontsize=9)
+axes.annotate("fp32", (8600, fp32 + 0.012), ha="center", fontsize=9)
 axes.plot(
     step_bytes,
     step_accuracy,
@@ -563,7 +554,7 @@ results = {
 assert results["4-bit", "mixed 1"].verdict == "better", "no gain on new images"
 assert results["mixed 1", "mixed 3"].verdict == "better", "no gain beyond one"
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 NAMES = {
     "fp32": "fp32",
     "4-bit": T(zh="全部 4 位元", en="all 4-bit"),
@@ -574,11 +565,23 @@ NAMES = {
         zh="per-channel，stem 8 位元", en="per-channel, stem at 8 bits"
     ),
 }
+BYTES = {
+    "fp32": 4 * sum(n for n, _ in sizes.values()),
+    "4-bit": step_bytes[0],
+    "mixed 1": step_bytes[1],
+    "mixed 3": step_bytes[3],
+    "per-channel": per_channel_bytes[0],
+    "per-channel, mixed 1": per_channel_bytes[1],
+}
 VERDICTS = {
     "better": T(zh="後者較好", en="the second is better"),
     "worse": T(zh="後者較差", en="the second is worse"),
     "unclear": T(zh="分不出高下", en="no difference shown"),
 }
+
+
+def points(share: float) -> str:
+    return f"{100 * share:+.1f}".replace("-", "−")
 
 
 def comparison_rows(results):
@@ -587,60 +590,37 @@ def comparison_rows(results):
         [
             NAMES[before],
             NAMES[after],
-            f"{found.change * 100:+.1f}",
-            f"[{found.low * 100:+.1f}, {found.high * 100:+.1f}]",
+            f"{BYTES[before]:,} → {BYTES[after]:,}",
+            points(found.change),
+            f"[{points(found.low)},\N{NO-BREAK SPACE}{points(found.high)}]",
             VERDICTS[found.verdict],
         ]
         for (before, after), found in results.items()
     ]
 
 
-# %% tags=["plot"]
 table(
     comparison_rows(results),
     [
         T(zh="前者", en="first"),
         T(zh="後者", en="second"),
+        T(zh="weight（byte）", en="weights (bytes)"),
         T(zh="準確率的變化", en="change in accuracy"),
-        T(zh="95 % 區間", en="95 % interval"),
+        T(zh="95% 區間", en="95% interval"),
         T(zh="結論", en="verdict"),
     ],
     caption=T(
-        zh=f"留到最後的 1,000 張圖片，單位是百分點。那裡 fp32 的準確率是 {accuracy(model, *kept_back):.1%}。",
-        en=f"On the 1,000 images kept back, in percentage points. There, fp32 has an accuracy of {accuracy(model, *kept_back):.1%}.",
+        zh=f"留到最後的 1,000 張圖片，變化與區間的單位是百分點。那裡 fp32 的準確率是 {accuracy(model, *kept_back):.1%}。",
+        en=f"On the 1,000 images kept back, changes and intervals in percentage points. There, fp32 has an accuracy of {accuracy(model, *kept_back):.1%}.",
     ),
 )
 
+# %% [markdown] lang="zh"
+# 最後一列比的是兩種花記憶體的辦法：per-channel 只給 stem 8 位元，或 per-tensor 給三個單位。準確率的結論要和記憶體一起看。
 
-# %% tags=["setup"]
-def last_word(found, cheap, dear):
-    """What may be said of `dear` bytes against `cheap` ones per channel."""
-    start = T(
-        zh=f"三個單位 8 位元的模型用了 {dear:,} byte，per-channel 加一個 8 位元的 stem 只用 {cheap:,} byte，",
-        en=f"The model with three units at 8 bits takes {dear:,} bytes, per-channel with the stem at 8 bits only {cheap:,}, ",
-    )
-    ends = {
-        "better": T(
-            zh="但前者確實較準。", en="but the former is more accurate."
-        ),
-        "worse": T(zh="而且後者更準。", en="and the latter is more accurate."),
-        "unclear": T(
-            zh="而這 1,000 張圖片分不出兩者的高下。",
-            en="and these 1,000 images show no difference between the two.",
-        ),
-    }
-    end = ends[found.verdict]
-    return T(zh=start.zh + end.zh, en=start.en + end.en)
-
-
-# %% tags=["plot"]
-say(
-    last_word(
-        results["per-channel, mixed 1", "mixed 3"],
-        per_channel_bytes[1],
-        step_bytes[3],
-    )
-)
+# %% [markdown] lang="en"
+# The last row compares two ways to spend memory: per-channel with 8 bits for the stem only, or per-tensor with 8 bits for
+# three units. Read its verdict on accuracy together with the bytes.
 
 # %% [markdown] lang="zh"
 # ## 小結
@@ -692,8 +672,8 @@ mended = {
 before_mending = is_right(rescaled_int8, *kept_back)
 for unit, gm in mended.items():
     gain = paired_interval(before_mending, is_right(gm, *kept_back))
-    low, high = gain.low * 100, gain.high * 100
-    print(f"{unit}: {gain.change * 100:+.1f} points [{low:+.1f}, {high:+.1f}]")
+    low, high = points(gain.low), points(gain.high)
+    print(f"{unit}: {points(gain.change)} points [{low}, {high}]")
     if unit == "block.conv1":
         assert gain.low > 0.1, "per-channel for conv1 did not help"
 
