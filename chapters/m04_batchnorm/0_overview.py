@@ -17,7 +17,7 @@
 # - 折疊的公式怎麼來，怎麼用幾行程式驗算
 # - 折疊後哪些參數消失、哪些是新的
 # - 為什麼數值只差捨入，而這個差和 int8 的一格比起來有多小
-# - 為什麼只有 eval 模式的 BN 能折，折進去的又是誰的統計量
+# - 折進去的是誰的統計量，為什麼不能是當下那個 batch 的
 
 # %% [markdown] lang="en"
 # # M04 Overview | Where does BN go?
@@ -29,7 +29,7 @@
 #
 # | Question | Answer in one line | Page |
 # | --- | --- | --- |
-# | How can BN disappear and the result stay? | At inference it multiplies each channel by one number and adds another, which weight and bias of the convolution before it can do as well | this page |
+# | How can BN disappear and the result stay? | At inference it multiplies each channel by one number and adds another, which can move into the weight and bias of the convolution before it | this page |
 # | When does PTQ fold, and can it go wrong? | First thing in `prepare_pt2e`, whatever the quantizer; nobody checks whether something else uses the convolution's output, so it can go wrong silently | [M04-1](1_ptq_folding.py) |
 # | In QAT, BN still changes. How can fake quant see the folded weight? | The graph multiplies the weight by BN's factor, applies fake quant, and divides the factor out again; only convert really folds | [M04-2](2_qat_conv_bn.py) |
 # | How does an exported graph change between train and eval? | `move_exported_model_to_eval` and `move_exported_model_to_train` rewrite BN and dropout in the graph; `.eval()` alone won't do | [M04-3](3_train_eval.py) |
@@ -39,7 +39,7 @@
 # - Where the folding formula comes from, and how to check it in a few lines
 # - Which parameters folding removes, and which are new
 # - Why the values differ by rounding only, and how little that is next to one int8 step
-# - Why BN can be folded in eval mode only, and whose statistics get folded in
+# - Whose statistics get folded in, and why it can't be those of the batch at hand
 
 # %% [markdown] lang="zh"
 # ## 先預測
@@ -173,7 +173,7 @@ after = weight.numel() + bias.numel()
 assert (before, after) == (432 + 16 + 16, 432 + 16), (before, after)
 
 # %% [markdown] lang="zh"
-# 預測 1 的答案在最後一行：432 個 weight 加上 16 個 **新的 bias**，一共 448。$\gamma$、$\beta$ 這 32 個參數不見了，
+# 預測 1 的答案在最後一行：432 個 weight 加上 16 個**新的 bias**，一共 448。$\gamma$、$\beta$ 這 32 個參數不見了，
 # `running_mean`、`running_var` 也是。conv 原本沒有 bias，$d_c$ 總得有個去處，所以 bias 是多出來的。
 #
 # ## float32：只差捨入
@@ -344,8 +344,8 @@ graph(
 #
 # ## Why it takes the statistics of eval mode
 #
-# Only if $\mu_c$ and $\sigma_c^2$ are constants are there an $a_c$ and a $d_c$ to fold. In train mode BN uses mean and
-# variance of **the batch at hand**, and the output for an image depends on what else is in the batch:
+# Only if $\mu_c$ and $\sigma_c^2$ are constants are there an $a_c$ and a $d_c$ to fold. In train mode BN uses the mean
+# and variance of **the batch at hand**, and the output for an image depends on what else is in the batch:
 
 # %%
 one_batch = images[:8]
@@ -526,7 +526,7 @@ assert training_argument is True, "a BN that stays is in eval mode"
 # | running statistics | `running_mean` and `running_var`: accumulated during training as a moving average and used in eval mode; buffers, not parameters |
 # | batch statistics | mean and variance of the batch at hand, used in train mode |
 # | $\varepsilon$ | `eps`, a small constant added to the variance, 1e-5 by default |
-# | BN folding | moving the multiplication and addition of (2) into weight and bias of the layer before |
+# | BN folding | moving the multiplication and addition of (2) into the weight and bias of the layer before |
 # | $a_c$, $d_c$ | what this chapter calls the factor and the offset that are folded in |
 #
 # All terms are in the [glossary](../glossary.md).

@@ -3,7 +3,7 @@
 #
 # [M04-0](0_overview.py) 推導了折疊的公式：conv 的 weight 乘上 BN（BatchNorm）的倍數
 # $a_c = \gamma_c/\sqrt{\sigma_c^2+\varepsilon}$，位移 $d_c$ 併進 bias。這一頁看 PTQ 的 `prepare_pt2e` 什麼時候折、對你的圖
-# 做了什麼、weight 的範圍因此怎麼變；再看它折不到的，以及**折錯了也不出聲**的情形，最後用三行程式守住。
+# 做了什麼、weight 的範圍因此怎麼變；再看它折不到的，以及**折錯了也不出聲**的情形，最後用幾行程式守住。
 #
 # **讀完你會知道**
 #
@@ -18,7 +18,7 @@
 # [M04-0](0_overview.py) derived the formula: the convolution's weight is multiplied by the factor of BN (batch
 # normalization), $a_c = \gamma_c/\sqrt{\sigma_c^2+\varepsilon}$, and the offset $d_c$ goes into the bias. This page
 # looks at when `prepare_pt2e` folds in PTQ, what it does to your graph, and what that makes of the weights' ranges; then
-# at what it can't fold, at what it **folds wrong without a word**, and at a guard of three lines.
+# at what it can't fold, at what it **folds wrong without a word**, and at a guard of a few lines.
 #
 # **What you will know**
 #
@@ -115,56 +115,24 @@ assert BATCH_NORM not in quantizer.seen, "the quantizer saw BN"
 
 # %% [markdown] lang="zh"
 # quantizer 看到的圖已經沒有 BN 了。所以折疊和 quantizer 無關：標註什麼、有沒有標註，都一樣折。只想要折疊的話，給它一個什麼
-# 都不標註的 quantizer，也就是 M04-0 的 `AnnotateNothing`，在本課程的 `common.folding` 裡叫 `FoldOnly`。三張圖的 node 數：
+# 都不標註的 quantizer，也就是 M04-0 的 `AnnotateNothing`，在本課程的 `common.folding` 裡叫 `FoldOnly`。數一數三張圖的 node：
 
 # %% [markdown] lang="en"
 # The graph that the quantizer saw had no BN any more. So folding has nothing to do with the quantizer: whatever it
 # annotates, if anything, BN is folded. If folding is all you want, pass a quantizer that annotates nothing. That is
-# `AnnotateNothing` of M04-0; in this course's `common.folding` its name is `FoldOnly`. The nodes in all three graphs:
+# `AnnotateNothing` of M04-0; in this course's `common.folding` its name is `FoldOnly`. Let us count the nodes of all three
+# graphs:
 
 # %%
 from common.folding import FoldOnly
 
 only_folded = prepare_pt2e(export(model, images[:2]), FoldOnly())
 stages = {"export": after_export, "fold": only_folded, "prepare": prepared}
-
-
-def count(gm):
-    """Nodes by kind: ops, parameters and buffers, observers, the rest."""
-    kinds = [node.op for node in gm.graph.nodes]
-    ops, tensors = kinds.count("call_function"), kinds.count("get_attr")
-    observers = kinds.count("call_module") - 1  # the other one is _guards_fn
-    return ops, tensors, observers, len(kinds) - ops - tensors - observers
-
-
-counts = {stage: count(gm) for stage, gm in stages.items()}
-totals = {stage: sum(parts) for stage, parts in counts.items()}
+totals = {stage: len(gm.graph.nodes) for stage, gm in stages.items()}
 of_each_bn = 1 + 5  # batch_norm, and the 5 parameters and buffers it reads
 assert totals["fold"] == totals["export"] - 4 * of_each_bn + 4, totals
 assert totals["prepare"] == totals["fold"] + 14, totals
 assert (totals["export"], totals["prepare"]) == (45, 39), totals
-
-# %% tags=["plot"]
-STAGES = {
-    "export": T(zh="export 之後", en="after export"),
-    "fold": T(zh="只折疊", en="only folded"),
-    "prepare": T(zh="prepare 之後", en="after prepare"),
-}
-table(
-    [[STAGES[stage], *counts[stage], totals[stage]] for stage in stages],
-    [
-        "",
-        "op",
-        T(zh="參數與 buffer", en="parameters and buffers"),
-        "observer",
-        T(zh="其他", en="others"),
-        T(zh="合計", en="total"),
-    ],
-    caption=T(
-        zh="TinyConvNet 的 node 數。其他是輸入、輸出與檢查輸入的 `_guards_fn`。",
-        en="Nodes of TinyConvNet. Others are the input, the output, and `_guards_fn`, which checks the inputs.",
-    ),
-)
 
 # %% tags=["plot"]
 block = ["relu", "conv2d_1", "relu_1", "conv2d_2", "add"]
@@ -195,44 +163,27 @@ graph(
 # 預測 1 的答案是 39：每個 BN 帶走 6 個 node（自己、$\gamma$、$\beta$、`running_mean`、`running_var`、計數用的
 # `num_batches_tracked`），每個 conv 多一個 bias，再加 14 個 observer。
 #
-# ## 改了誰的參數
-#
-# `prepare_pt2e` 直接改交給它的圖，參數又是從模型匯出來的。那麼模型自己的 weight 也被乘了嗎？
+# `prepare_pt2e` 改的是交給它的那張圖，之後請只用 `prepared`；要留原樣，就像上面那樣先 `copy.deepcopy`。模型本身不會動：折疊
+# 替圖換上**新的** weight，不是就地乘。
 
 # %% [markdown] lang="en"
 # The answer to prediction 1 is 39: each BN takes 6 nodes along (itself, $\gamma$, $\beta$, `running_mean`, `running_var`
 # and the counter `num_batches_tracked`), each convolution gains a bias, and there are 14 observers.
 #
-# ## Whose parameters changed
-#
-# `prepare_pt2e` edits the graph it is given, and the parameters in there come from the model. So has the model's own
-# weight been multiplied, too?
+# `prepare_pt2e` edits the graph you pass in, so from here on use `prepared` only; to keep the original, make a
+# `copy.deepcopy` first, as above. The model itself is left alone: folding gives the graph a **new** weight instead of
+# multiplying in place.
 
 # %%
 assert prepared.graph is exported.graph, "prepare_pt2e made a new graph"
 
 before, after = after_export.state_dict(), prepared.state_dict()
-layers = ["stem_conv", "block.conv1", "block.conv2", "head_conv"]
-for layer in layers:
-    assert f"{layer}.weight_bias" in after.keys() - before.keys()
-    new, old = after[f"{layer}.weight"], model.state_dict()[f"{layer}.weight"]
-    assert not torch.equal(new, old), f"{layer}: the weight did not change"
 for name, value in model.state_dict().items():
     assert torch.equal(before[name], value), f"the model's {name} changed"
-left = [name for name in after if "bn" in name]
-assert not left, f"prepared still holds {left}"
-assert "stem_bn.weight" in exported.state_dict(), "BN is gone from exported"
-
-# %% [markdown] lang="zh"
-# 模型沒有動：折疊替圖換上**新的** weight，不是就地乘。（QAT 不一樣，它訓練的就是模型的參數，見
-# [M06](../m06_qat/0_overview.py)。）`exported` 則處於半新不舊的狀態：和 `prepared` 共用折疊後的圖，`state_dict` 裡卻還留著
-# BN 的參數。之後請只用 `prepared`；要原樣，就像上面那樣先 `copy.deepcopy`。
-
-# %% [markdown] lang="en"
-# The model is as it was: folding gives the graph a **new** weight instead of multiplying in place. (QAT is different: what
-# it trains are the model's own parameters, see [M06](../m06_qat/0_overview.py).) `exported`, however, is neither one nor
-# the other: it shares the folded graph with `prepared`, but still has BN's parameters in its `state_dict`. From here on,
-# use `prepared` only; to keep the original, make a `copy.deepcopy` first, as above.
+layers = ["stem_conv", "block.conv1", "block.conv2", "head_conv"]
+biases = {f"{layer}.weight_bias" for layer in layers}
+assert biases <= after.keys() - before.keys(), after.keys()
+assert not any("bn" in name for name in after), "prepared still holds BN"
 
 # %% [markdown] lang="zh"
 # ## 折疊之後的範圍
@@ -349,52 +300,49 @@ table(
     [
         [
             f"`{layer}`",
-            *(f"{r:.1f}×" for r in ratio[layer]),
-            *(f"{e:.2%}" for e in errors[layer, False]),
-            *(f"{e:.2%}" for e in errors[layer, True]),
+            " → ".join(f"{r:.1f}×" for r in ratio[layer]),
+            " → ".join(f"{e:.2%}" for e in errors[layer, False]),
+            " → ".join(f"{e:.2%}" for e in errors[layer, True]),
         ]
         for layer in layers
     ],
     [
         "weight",
-        T(zh="最寬／最窄，折疊前", en="widest / narrowest, before"),
-        T(zh="折疊後", en="after"),
-        T(zh="per-tensor 誤差，折疊前", en="per-tensor error, before"),
-        T(zh="折疊後", en="after"),
-        T(zh="per-channel 誤差，折疊前", en="per-channel error, before"),
-        T(zh="折疊後", en="after"),
+        T(zh="最寬／最窄", en="widest / narrowest"),
+        T(zh="per-tensor 誤差", en="per-tensor error"),
+        T(zh="per-channel 誤差", en="per-channel error"),
     ],
     caption=T(
-        zh="channel 範圍之比，以及 int8 weight 的相對誤差 ‖ŵ − w‖ / ‖w‖。",
-        en="Ratio of the channels' ranges, and relative error of the int8 weight, ‖ŵ − w‖ / ‖w‖.",
+        zh="折疊前 → 折疊後：channel 範圍之比，以及 int8 weight 的相對誤差 ‖ŵ − w‖ / ‖w‖。",
+        en="Before folding → after: ratio of the channels' ranges, and relative error of the int8 weight, ‖ŵ − w‖ / ‖w‖.",
     ),
 )
 
 # %% [markdown] lang="zh"
-# per-channel 的整數幾乎一個不變（變的是剛好落在兩格中間、捨入不同的），誤差也就幾乎一樣。折疊前的 weight 沒有人會量化，列出
-# 來只是為了看 BN 帶來多少。這補上了 [M01-3](../m01_first_ptq/3_quantization_config.py) 沒說的原因：**BN 折疊是 weight 需要
-# per-channel 的一大理由**。
+# per-channel 的整數幾乎一個不變（變的是剛好落在兩格中間、捨入不同的），誤差也就幾乎一樣。PTQ 不會量化折疊前的 weight，列出
+# 來只是為了看 BN 帶來多少。[M01-3](../m01_first_ptq/3_quantization_config.py) 說折疊可能把範圍拉開，指的就是這個：**BN 折疊
+# 是 weight 需要 per-channel 的一大理由**。
 
 # %% [markdown] lang="en"
 # Per channel, hardly an integer changes (those that do lie right between two steps and round the other way), so the error
-# is practically the same. Nobody quantizes the weight before folding; it is listed to see how much BN adds. This is a
-# reason that [M01-3](../m01_first_ptq/3_quantization_config.py) left open: **BN folding is one of the main reasons why
-# weights need per-channel scales**.
+# is practically the same. PTQ never quantizes the weight before folding; it is listed to see how much BN adds. This is
+# what [M01-3](../m01_first_ptq/3_quantization_config.py) meant when it said that folding may pull ranges apart: **BN
+# folding is one of the main reasons why weights need per-channel scales**.
 
 # %% [markdown] lang="zh"
 # ## 折得到的，折不到的
 #
-# `prepare_pt2e` 認的樣式很單純：BN 的輸入**直接**是 conv 或 linear（torchao 0.18.0，`pt2e/utils.py` 的 `_fuse_conv_bn_`）。
-# 下面十四種排法，各匯出、折疊、和模型比一次。剛建立的 BN 平均是 0、變異數是 1，幾乎什麼都不做，折錯了也看不出來，所以先給它像樣
-# 的統計量。
+# `prepare_pt2e` 認的樣式很單純：BN 的輸入**直接**是 conv 或 linear（torchao 0.18.0，`pt2e/utils.py` 的 `_fuse_conv_bn_`、
+# `_fuse_linear_bn_`）。下面十四種排法，各匯出、折疊、和模型比一次。剛建立的 BN 平均是 0、變異數是 1，幾乎什麼都不做，折錯了也
+# 看不出來，所以先給它像樣的統計量。
 
 # %% [markdown] lang="en"
 # ## What is folded and what isn't
 #
 # `prepare_pt2e` looks for a simple pattern: a BN whose input is **directly** a convolution or a linear layer (torchao
-# 0.18.0, `_fuse_conv_bn_` in `pt2e/utils.py`). We export and fold each of fourteen arrangements and compare with the
-# model. A new BN has mean 0 and variance 1 and does next to nothing, so that wrong folding wouldn't show; ours get
-# statistics that matter.
+# 0.18.0, `_fuse_conv_bn_` and `_fuse_linear_bn_` in `pt2e/utils.py`). We export and fold each of fourteen arrangements
+# and compare with the model. A new BN has mean 0 and variance 1 and does next to nothing, so that wrong folding wouldn't
+# show; ours get statistics that matter.
 
 
 # %% tags=["setup"]
@@ -667,11 +615,11 @@ graph(
     alt=T(
         zh="之前：conv2d 的輸出分兩路，一路經過 batch_norm，一路直接，在 add 相加。之後：batch_norm 不見了，兩路都直接從 conv2d 到 add。",
         en="Before: the output of conv2d forks, through batch_norm and directly, and both meet in add. After: batch_norm is gone, "
-        "and both ways lead directly from conv2d to add.",
+        "and both paths lead directly from conv2d to add.",
     ),
     caption=T(
         zh="第一種錯。不經過 BN 的那條路，折疊之後也帶著 BN 的倍數與位移。",
-        en="The first mistake. The way around BN carries BN's factor and offset as well after folding.",
+        en="The first mistake. After folding, the path around BN carries BN's factor and offset as well.",
     ),
 )
 
@@ -707,8 +655,8 @@ graph(
 # %% [markdown] lang="en"
 # ## The guard: annotate nothing and compare
 #
-# Since torchao doesn't check, compare yourself: fold a copy with a quantizer that annotates nothing, and set its outputs
-# against the model's. If they differ by more than rounding, stop there. Do it before there are any observers, while no
+# Since torchao doesn't check, do it yourself: fold a copy with a quantizer that annotates nothing, and compare its outputs
+# with the model's. If they differ by more than rounding, stop there. Do it before there are any observers, while no
 # quantization error can be blamed. Use real data, and a model whose BNs have trained statistics.
 
 # %%
@@ -719,7 +667,7 @@ with torch.no_grad():
     )
 
 # %% [markdown] lang="zh"
-# 本課程把這三行收進 `common.folding.folded`（不是 torchao 的）：給它匯出的圖和一份輸入，它回傳折疊好、沒有量化的圖，不動原來
+# 本課程把這幾行收進 `common.folding.folded`（不是 torchao 的）：給它匯出的圖和一份輸入，它回傳折疊好、沒有量化的圖，不動原來
 # 的；結果不對就拒絕。[M05-2](../m05_accuracy/2_numeric_debugger.py) 逐層比較時，會拿它當參考。下面讓它看過每一種錯，再看改好的
 # 模型：
 
@@ -748,14 +696,19 @@ assert refused.keys() == mistakes.keys(), f"only refused {list(refused)}"
 print(textwrap.fill("ValueError: " + refused["second user"], 78))
 
 # %% [markdown] lang="zh"
+# （數字和上面的表不同，是因為 `folded` 比的是整個輸出的範數，表裡是最大差。）
+#
 # 改法只有兩種。前三種給每個 BN 一個**自己的** conv，也就是 `copy.deepcopy`，不能只是同一個模組再指一次；代價是多一份
 # weight，頭兩種還要多算一次 conv。連著兩個 BN，就用 PyTorch 自己的 `fuse_conv_bn_eval` 先把第一個折掉，再匯出；它折的是模組，誰在用由你決定。
 
 # %% [markdown] lang="en"
-# There are two ways to mend them. For the first three, give each BN a convolution **of its own**, made by `copy.deepcopy`
-# and not by another name for the same module; the price is another weight and, in the first two cases, another convolution
-# to compute. For two BNs in a row, fold the first one before export with PyTorch's own `fuse_conv_bn_eval`; it works on modules, and you decide where
-# the result is used.
+# (The number differs from the table's because `folded` compares the norm of the whole output, and the table the largest
+# difference.)
+#
+# There are two ways to mend these models. For the first three, give each BN a convolution **of its own**, made by
+# `copy.deepcopy` and not by another name for the same module; the price is another weight and, in the first two cases,
+# another convolution to compute. For two BNs in a row, fold the first one before export with PyTorch's own
+# `fuse_conv_bn_eval`; it works on modules, and you decide where the result is used.
 
 # %% [markdown] lang="zh"
 # ## 小結
@@ -769,9 +722,9 @@ print(textwrap.fill("ValueError: " + refused["second user"], 78))
 # %% [markdown] lang="en"
 # ## Recap
 #
-# - `prepare_pt2e` folds BN first and asks the quantizer then; it edits the graph it is given and leaves the model alone.
+# - `prepare_pt2e` folds BN first and only then asks the quantizer; it edits the graph it is given and leaves the model alone.
 # - A convolution without a bias gains a `weight_bias`; BN's parameters and statistics are gone from `prepared`.
-# - Folding moves BN's factors into the weight and can pull the channels' ranges apart. The integers of per-channel don't
+# - Folding moves BN's factors into the weight and can pull the channels' ranges apart. Per-channel integers don't
 #   change; per-tensor gets coarser.
 # - Only a BN right after a convolution or linear layer is folded; any other stays, in fp32.
 # - If something else uses the convolution's output or weight, or two BNs come in a row, folding goes wrong without a word.

@@ -2,8 +2,8 @@
 # # M04-2 | QAT 的 conv-BN：fake quant 看到的是折疊後的 weight
 #
 # PTQ 的 BN（BatchNorm）已經定案，prepare 直接把它折進 conv（[M04-1](1_ptq_folding.py)）。QAT 的 BN 還在學：統計量每一步
-# 都在變，折掉就學不了；可是部署的又是折疊後的 weight，fake quant（[M02-2](../m02_observers/2_fake_quant.py)）該對著它模
-# 擬。`prepare_qat_pt2e` 怎麼兩者都要，這一頁把它改寫出來的圖拆開來看。
+# 都在變，折掉就學不了；可是部署的又是折疊後的 weight，所以 fake quant（[M02-2](../m02_observers/2_fake_quant.py)）該模擬
+# 的是它。`prepare_qat_pt2e` 怎麼兩者都要，這一頁把它改寫出來的圖拆開來看。
 #
 # **讀完你會知道**
 #
@@ -18,7 +18,7 @@
 # In PTQ the BN (BatchNorm) is finished, so prepare simply folds it into the convolution ([M04-1](1_ptq_folding.py)). In
 # QAT the BN is still learning: its statistics move with every step, and once folded it could not learn. Yet what gets
 # deployed is the folded weight, so that is what a fake quant ([M02-2](../m02_observers/2_fake_quant.py)) should
-# simulate. This page takes apart the graph with which `prepare_qat_pt2e` gets both.
+# simulate. `prepare_qat_pt2e` manages both; this page takes apart the graph it makes.
 #
 # **What you will know**
 #
@@ -84,17 +84,22 @@ def fake_quants(gm):
 # %% [markdown] lang="zh"
 # ## prepare 改寫了什麼
 #
-# 拿訓練好的 TinyConvNet 的開頭當例子：3 → 16 channel 的 conv（沒有 bias）、BN、relu。QAT 要在**訓練模式**下 export，範
-# 例輸入是一整批；留一份 `fp32` 的複本，因為 export 之後的圖和 `model` 共用參數與統計量。
+# 拿訓練好的 TinyConvNet 的開頭當例子：3 → 16 channel 的 conv（沒有 bias）、BN、relu。QAT 要在**訓練模式**下匯出，範例
+# 輸入是一整批；留一份 `fp32` 的複本，因為匯出的圖和 `model` 共用參數與統計量。torchao 會替每一種 conv 找一遍 conv-BN，很花
+# 時間；本課程的 `common.qat.conv2d_patterns_only` 讓它只找 conv2d 的，結果相同。
 
 # %% [markdown] lang="en"
 # ## What prepare rewrites
 #
 # Our example is the stem of a trained TinyConvNet: a convolution from 3 to 16 channels (without bias), BN, ReLU. For
 # QAT we export in **training mode**, with a whole batch as the example input. We keep a copy as `fp32`, because the
-# exported graph shares its parameters and statistics with `model`.
+# exported graph shares its parameters and statistics with `model`. torchao looks for conv-BN once for each kind of
+# convolution, which takes its time; this course's `common.qat.conv2d_patterns_only` has it look for conv2d only, with
+# the same result.
 
 # %%
+from common.qat import conv2d_patterns_only
+
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
@@ -112,7 +117,9 @@ fp32 = copy.deepcopy(model)
 exported = torch.export.export(model, (images,)).module()
 after_export = copy.deepcopy(exported)  # to draw it: prepare will edit it
 config = get_symmetric_quantization_config(is_per_channel=True, is_qat=True)
-prepared = prepare_qat_pt2e(exported, XNNPACKQuantizer().set_global(config))
+quantizer = XNNPACKQuantizer().set_global(config)
+with conv2d_patterns_only():
+    prepared = prepare_qat_pt2e(exported, quantizer)
 
 # %% tags=["plot"]
 graph(
@@ -125,9 +132,9 @@ graph(
     ],
     names=True,
     alt=T(
-        zh="上：x 經過 conv2d、batch_norm、relu 到輸出。下：running_var 加 eps、開根號，γ 除以它得到 div；conv 的 weight 乘上它，"
+        zh="上：input_1 經過 conv2d、batch_norm、relu 到輸出。下：running_var 加 eps、開根號，γ 除以它得到 div；conv 的 weight 乘上它，"
         "過一個 fake quant 才進 conv2d；conv2d 的輸出再除回去，然後是 batch_norm、relu、fake quant。",
-        en="First x goes through conv2d, batch_norm and relu to the output. Then running_var plus eps goes through a square root and γ is "
+        en="Above: input_1 goes through conv2d, batch_norm and relu to the output. Below: running_var plus eps goes through a square root and γ is "
         "divided by it, which gives div; the weight is multiplied by it and passes a fake quant before conv2d; the output of "
         "conv2d is divided again, then come batch_norm, relu and a fake quant.",
     ),
@@ -147,7 +154,7 @@ graph(
 # 來一樣。conv 有 bias 的話，除完才加回來。`batch_norm` 還在，還是訓練模式。
 
 # %% [markdown] lang="en"
-# Seven more nodes stand around the `batch_norm`. From the top: `add`, `sqrt` and `div` turn running_var into a folding
+# There are seven more nodes around `batch_norm`. From the top: `add`, `sqrt` and `div` turn running_var into a folding
 # factor for each channel, the $a$ in (2) of the [overview](0_overview.py) (the source calls it `scale_factor`; it has
 # nothing to do with the scale of quantization):
 #
@@ -213,11 +220,11 @@ assert not close(new, old), "BN learned nothing"
 #
 # $$y = \operatorname{BN}_{\text{batch}}\!\left(\frac{\operatorname{conv}(\hat{x},\, \widehat{a W})}{a}\right) \tag{3}$$
 #
-# BN normalizes with mean and variance of this batch, whereas $a$ comes from running_var, with the value it had **before
+# BN normalizes with the mean and variance of this batch, whereas $a$ comes from running_var, with the value it had **before
 # this step's update**. BN in training mode doesn't care by what (positive) number a channel was multiplied; dividing by
-# $a$ is for the statistics: running_mean and running_var stay mean and variance of the unfolded convolution's output.
-# We compute (3) by hand (`z` is what stands in parentheses) and compare with the graph's output and with the updated
-# running_var:
+# $a$ is for the statistics: running_mean and running_var remain the mean and variance of the unfolded convolution's
+# output. We compute (3) by hand (`z` is what stands in parentheses) and compare with the graph's output and with the
+# updated running_var:
 
 
 # %%
@@ -270,9 +277,9 @@ assert close(model.bn.running_var, updated), "the statistics are not of z"
 # ## Why running statistics
 #
 # The factor could come from the variance of the batch as well, and the fake quant would still see a folded weight. That
-# has two prices. One is a second convolution in every step, because only after a convolution is the variance known; of
+# has two costs. One is a second convolution in every step, because the variance is known only after a convolution; of
 # the approximation with running_var, the source says that "it requires only one forward pass". The other is noise: the
-# variance differs from batch to batch, and the integer weights jump along. Below, nothing is trained, the ranges are
+# variance differs from batch to batch, and the integer weights jump with it. Below, nothing is trained, the ranges are
 # fixed, and 40 batches pass through; we count how many integers change from one to the next.
 
 # %%
@@ -353,12 +360,12 @@ say(
 #
 # ## In eval: exactly what will be deployed
 #
-# `move_exported_model_to_eval` ([M04-3](3_train_eval.py)) makes BN use its running statistics. The factor BN multiplies
-# by is then $a$ itself, it cancels with `div_1`, and (3) becomes
+# `move_exported_model_to_eval` ([M04-3](3_train_eval.py)) makes BN use its running statistics. BN then multiplies by
+# $a$ itself, which cancels `div_1`, and (3) becomes
 #
 # $$y = \operatorname{conv}(\hat{x},\, \widehat{a W}) + d,\qquad d = \beta - a \mu_{\text{run}} \tag{4}$$
 #
-# No BN, just a folded weight and a bias: the form that folding has in PTQ ([M04 overview](0_overview.py)). A few
+# No BN, just a folded weight and a bias: the same form as after folding in PTQ ([M04 overview](0_overview.py)). A few
 # batches for statistics and ranges stand in for training here; the real thing is [M06](../m06_qat/0_overview.py).
 
 # %%
@@ -399,19 +406,19 @@ assert most < 1.5 and share < 0.01, f"(4) is off: {most:.0f}, {share:.0%}"
 # %% [markdown] lang="zh"
 # ## convert 時才折疊
 #
-# `convert_pt2e` 先把 fake quant 換成 q、dq，再找出這個模式，換回普通的 conv-BN，然後折疊。weight 的 scale 取自
-# `calculate_qparams()`，所以代進 (4) 的要換成它。各種 conv 的模式它都要比對一遍，所以再小的模型也要等上好一會兒。
+# `convert_pt2e` 先把 fake quant 換成 q、dq，再找出這個樣式，換回普通的 conv-BN，然後折疊。weight 的 scale 取自
+# `calculate_qparams()`，所以代進 (4) 的要換成它。
 
 # %% [markdown] lang="en"
 # ## Only convert folds
 #
 # `convert_pt2e` turns fake quants into q and dq, finds the pattern, writes it back as plain conv-BN, and then folds.
-# The weight's scale is that of `calculate_qparams()`, so that is the one to put into (4). It tries the patterns of
-# every kind of convolution, so even the smallest model takes a while.
+# The weight's scale is that of `calculate_qparams()`, so that is the one to put into (4).
 
 # %%
 deployed_scale = by_input["mul"].calculate_qparams()[0]
-quantized = convert_pt2e(prepared)
+with conv2d_patterns_only():
+    quantized = convert_pt2e(prepared)
 assert not calls(quantized, aten.batch_norm.default), "BN was not folded"
 
 # %%
@@ -438,9 +445,9 @@ say(
 # 的比對，快得多）。兩張圖的 op 一個不差；不同的只有名字，以及範圍：PTQ 的是現在的 weight，QAT 的是移動平均。
 
 # %% [markdown] lang="en"
-# Now the same `model`, in eval mode, takes the way of PTQ (with `PTQQuantizer` of `common.quantizers`: an
-# `XNNPACKQuantizer` without the matching that PTQ has no use for, and much faster). The two graphs have the same ops,
-# one by one. What differs are names, and ranges: PTQ's is that of the weight as it is now, QAT's a moving average.
+# Now PTQ for the same `model`, in eval mode (with `PTQQuantizer` of `common.quantizers`, an `XNNPACKQuantizer` without
+# the matching that PTQ has no use for, and much faster). The two graphs have the same ops, one for one. They differ in
+# names, and in ranges: PTQ takes the range of the weight as it is now, QAT a moving average.
 
 # %%
 from common.quantizers import PTQQuantizer
@@ -469,13 +476,13 @@ graph(
     quantized,
     names=True,
     alt=T(
-        zh="x 經過 q、dq 進 conv2d，weight 經過 dq 進 conv2d，還有 bias；然後 relu、q、dq、輸出。沒有 batch_norm，也沒有乘除。",
-        en="x passes q and dq into conv2d, the weight passes dq, and there is a bias; then relu, q, dq and the output. No "
+        zh="input_1 經過 q、dq 進 conv2d，weight 經過 dq 進 conv2d，還有 bias；然後 relu、q、dq、輸出。沒有 batch_norm，也沒有乘除。",
+        en="input_1 passes q and dq into conv2d, the weight passes dq, and there is a bias; then relu, q, dq and the output. No "
         "batch_norm, no multiplication or division.",
     ),
     caption=T(
         zh="convert 之後：和 PTQ 同形，只是 node 換了名字。",
-        en="After convert: PTQ's form; only nodes have other names.",
+        en="After convert: the same form as PTQ's; only the nodes have other names.",
     ),
 )
 
@@ -504,18 +511,24 @@ with torch.no_grad():
 # %% [markdown] lang="zh"
 # ## 陷阱：設定被換掉、模式被換掉
 #
-# 模式裡的 eps 與 momentum 寫死成預設值，比對時又不看這兩個數字（原始碼註明了 TODO）。下面的模型有兩個 BN：第一個 eps
-# 1e-3、momentum 0.01；第二個前面的 conv 還有別人用，`bn2(y) + y`。並且「忘了」切到訓練模式就 export。
+# prepare 比對的樣式把 eps 與 momentum 寫死成預設值，比對時又不看這兩個數字（原始碼註明了 TODO）。下面的模型有兩個 BN：第
+# 一個 eps 1e-3、momentum 0.01；第二個前面的 conv 還有別人用，`bn2(y) + y`。並且「忘了」切到訓練模式就匯出。conv-BN
+# 的改寫和 quantizer 標註什麼無關，所以用 M04-1 的 `FoldOnly`，什麼都不標註，圖上就沒有 fake quant 干擾。
 
 # %% [markdown] lang="en"
 # ## Traps: settings replaced, mode replaced
 #
-# The pattern has the default eps and momentum built in, and matching ignores both numbers (the source has a TODO
-# there). The model below has two BNs. The first has eps 1e-3 and momentum 0.01; the convolution before the second one
-# has another user, `bn2(y) + y`. And we "forget" to switch to training mode before export.
+# The pattern that prepare matches has the default eps and momentum built in, and matching ignores both numbers (the
+# source has a TODO there). The model below has two BNs. The first has eps 1e-3 and momentum 0.01; the convolution
+# before the second one has another user, `bn2(y) + y`. And we "forget" to switch to training mode before export.
+# Rewriting conv-BN doesn't depend on what the quantizer annotates, so we take `FoldOnly` of M04-1, which annotates
+# nothing, and have no fake quants in the way.
 
 
 # %%
+from common.folding import FoldOnly
+
+
 class TwoBN(nn.Module):
     def __init__(self):
         super().__init__()
@@ -537,8 +550,8 @@ def settings(gm):
 two = TwoBN().eval()
 exported_two = torch.export.export(two, (images,)).module()
 before = settings(exported_two)
-quantizer = XNNPACKQuantizer().set_global(config)
-prepared_two = prepare_qat_pt2e(exported_two, quantizer)
+with conv2d_patterns_only():
+    prepared_two = prepare_qat_pt2e(exported_two, FoldOnly())
 after = settings(prepared_two)
 
 assert before == [(False, 0.01, 1e-3), (False, 0.1, 1e-5)], before
@@ -548,41 +561,37 @@ assert after == [(True, 0.1, 1e-5), (False, 0.1, 1e-5)], after
 names = ["training", "momentum", "eps"]
 table(
     [
-        [f"`{bn_name}`", f"`{name}`", str(old[i]), str(new[i])]
-        for bn_name, old, new in zip(("bn", "bn2"), before, after, strict=True)
-        for i, name in enumerate(names)
+        [f"`{name}`", str(old), str(new)]
+        for name, old, new in zip(names, before[0], after[0], strict=True)
     ],
     [
-        "BN",
-        T(zh="引數", en="argument"),
+        T(zh="`bn` 的引數", en="argument of `bn`"),
         T(zh="export 之後", en="after export"),
         T(zh="prepare 之後", en="after prepare"),
     ],
 )
 
 # %% [markdown] lang="zh"
-# `bn` 的三個引數全被換掉，一句話也沒有。（模式的辦法最簡單：`model.train()` 之後再 export。）`bn2` 沒動：它的 conv 有第
-# 二個使用者，模式不成立，BN 原樣留著，fake quant 看的是沒折疊的 weight（PTQ 遇上這種 conv 會算錯，見
+# `bn` 的三個引數全被換掉，一句話也沒有。（模式的辦法最簡單：`model.train()` 之後再匯出。）`bn2` 沒動：它的 conv 有第二個
+# 使用者，不合樣式，BN 原樣留著，fake quant 看到的會是沒折疊的 weight（PTQ 遇上這種 conv 會算錯，見
 # [M04-1](1_ptq_folding.py)）。後果看得見：訓練模式下，同一張圖片的輸出要看和誰同批；切到 eval 之後不再如此，但 eps 換
-# 過，關掉 fake quant 也對不上原模型。
+# 過，就算沒有 fake quant，也對不上原模型。
 
 # %% [markdown] lang="en"
 # All three arguments of `bn` were replaced, without a word. (For the mode the remedy is plain: export after
-# `model.train()`.) `bn2` is untouched: with a second user of its convolution there is no match, BN stays as it is, and
-# the fake quant sees a weight that isn't folded (PTQ gets such a convolution wrong, see [M04-1](1_ptq_folding.py)). The
+# `model.train()`.) `bn2` is untouched: since its convolution has a second user there is no match, BN stays as it is, and
+# a fake quant would see a weight that isn't folded (PTQ gets such a convolution wrong, see [M04-1](1_ptq_folding.py)). The
 # consequences can be seen: in training mode, the output for an image depends on the other images of its batch. In eval
 # it no longer does, but with the wrong eps it doesn't match the original model, even without fake quant.
 
 # %%
-prepared_two.apply(disable_observer)
-prepared_two.apply(disable_fake_quant)
 in_company = torch.cat([images[:1], batches[1][1:]])  # the same first image
 
 
 def depends_on_company(gm):
     with torch.no_grad():
-        alone, among_others = gm(images)[0], gm(in_company)[0]
-    return (alone - among_others).abs().max() > 1e-3 * alone.abs().max()
+        one, other = gm(images)[0], gm(in_company)[0]
+    return (one - other).abs().max() > 1e-3 * one.abs().max()
 
 
 assert depends_on_company(prepared_two), "BN is not in training mode"
@@ -600,15 +609,15 @@ with torch.no_grad():
     assert close(default_eps(images), wrong), "not only eps is wrong"
 
 # %% [markdown] lang="zh"
-# convert 用的模式裡同樣寫死 1e-5（讀自 torchao 0.18.0 的 `qat_utils.py`），所以在 prepare 之後把 eps 改回來沒有用。辦法
-# 是在 export 之前把差額搬進 running_var：推論時只有兩者的和有影響。momentum 只在訓練時有作用，可以在 node 上改回來，但
-# 每次切換模式後又會被重設（[M04-3](3_train_eval.py)）。
+# convert 的樣式裡同樣寫死 1e-5（讀自 torchao 0.18.0 的 `qat_utils.py`），所以在 prepare 之後把 eps 改回來沒有用。辦法是在
+# 匯出之前把差額搬進 running_var：推論時只有兩者的和有影響。momentum 只在訓練時有作用，可以在 node 上改回來，但每次切換模
+# 式後又會被重設（都在 [M04-3](3_train_eval.py)）。
 
 # %% [markdown] lang="en"
 # Convert's pattern has the same 1e-5 built in (read in `qat_utils.py` of torchao 0.18.0), so putting eps back after
 # prepare doesn't help. The remedy is to move the difference into running_var before export: in inference only their sum
 # counts. Momentum matters in training only. It can be put back on the node, but each change of mode resets it again
-# ([M04-3](3_train_eval.py)).
+# ([M04-3](3_train_eval.py) shows both).
 
 
 # %%
@@ -622,11 +631,6 @@ absorbed = copy.deepcopy(two)
 absorb_eps(absorbed.bn)
 with torch.no_grad():
     assert close(absorbed(images), right), "the output changed"
-
-(matched, _) = calls(prepared_two, aten.batch_norm.default)
-matched.update_arg(6, two.bn.momentum)
-prepared_two.recompile()
-assert settings(prepared_two)[0][1] == 0.01, "momentum is not back"
 
 # %% [markdown] lang="zh"
 # eps 從此是 1e-5，訓練時每批的正規化用的也是它：接著訓練，BN 會重新適應。這也是課程的模型都用預設 eps 與 momentum 的原
@@ -671,15 +675,17 @@ say(
         zh=f"一步之後，輸出有 {nan_share:.0%} 是 NaN（輸出的 fake quant 也拿到了 NaN 的範圍），那個 channel 的 running 統計量也是。之後再把 γ "
         "改回來也沒有用，只能重來。",
         en=f"After one step {nan_share:.0%} of the outputs are NaN (the output's fake quant got a NaN range, too), and so are the running "
-        "statistics of that channel. Putting γ right afterwards doesn't help; one has to start over.",
+        "statistics of that channel. Putting γ right afterwards doesn't help; you have to start over.",
     )
 )
 
 # %% [markdown] lang="zh"
-# 這是預測 3 的答案。三個陷阱都能在 export 之前看出來，寫成一個檢查：
+# 這是預測 3 的答案。被換掉的模式、被換掉的數字、$\gamma = 0$，三個陷阱都能在匯出之前看出來，寫成一個檢查。（`bn2` 那樣的第二
+# 個使用者它看不到，要看圖。）
 
 # %% [markdown] lang="en"
-# That answers prediction 3. All three traps can be seen before export, so here is a check:
+# That answers prediction 3. The three traps, mode replaced, numbers replaced and $\gamma = 0$, can be seen before export,
+# so here is a check. (It can't see a second user like that of `bn2`; for that, look at the graph.)
 
 
 # %%
@@ -715,8 +721,8 @@ for model_with_trap in (two, copy.deepcopy(two).train(), zero_gamma):
 # - QAT 把 weight 先乘 $a$、過 fake quant、conv 之後再除以 $a$：fake quant 看到折疊後的 weight，BN 還活著。
 # - $a$ 來自 running_var：不必多算一次 conv，整數 weight 也不隨每批資料跳動。
 # - 切到 eval，算式就是「折疊後的 conv」；convert 才真的折疊，得到和 PTQ 同形的圖，留下沒人讀的 BN 參數。
-# - eps、momentum 會被換成 1e-5、0.1；$\gamma = 0$ 變成 NaN；在 eval 模式 export 的 conv-BN 會被切成訓練模式。都不出聲，
-#   訓練前先檢查。
+# - eps、momentum 會被換成 1e-5、0.1；$\gamma = 0$ 變成 NaN；在 eval 模式匯出的 conv-BN 會被切成訓練模式。都不出聲，訓練
+#   前先檢查。
 
 # %% [markdown] lang="en"
 # ## Recap
@@ -739,7 +745,7 @@ for model_with_trap in (two, copy.deepcopy(two).train(), zero_gamma):
 # ## Try it
 #
 # Suppose QAT were lazy: the fake quant sits on the unfolded $W$, and only deployment folds and quantizes $a W$. Are the
-# integers the model got used to in training those that are deployed? Work it out per channel and per tensor; in both
+# integers the model got used to in training the ones that are deployed? Work it out per channel and per tensor; in both
 # cases the range is the largest absolute value, and the integers go from −127 to 127.
 
 
@@ -766,12 +772,12 @@ say(
 
 # %% [markdown] lang="zh" tags=["solution"]
 # per-channel 的範圍跟著每個 channel 一起乘上 $a$，整數不變（$a < 0$ 時只變號），偷懶也行。per-tensor 只有一個範圍，$a$
-# 改變了 channel 之間的比例，整數幾乎全變：模型訓練時適應的，根本不是部署的格子。
+# 改變了 channel 之間的比例，整數幾乎全變：模型訓練時適應的，根本不是部署的那一組。
 
 # %% [markdown] lang="en" tags=["solution"]
 # Per channel, each range is multiplied by the same $a$ as its channel, so the integers stay (with $a < 0$ they only
 # change sign), and lazy would do. Per tensor there is one range, $a$ changes the proportions between channels, and
-# nearly all integers change: what the model got used to are not the steps it is deployed with.
+# nearly all integers change: what the model got used to isn't what is deployed.
 
 # %% [markdown] lang="zh"
 # ## 接下來

@@ -1,7 +1,7 @@
 # %% [markdown] lang="zh"
 # # M04-3 | 匯出的圖怎麼在 train 與 eval 之間切換
 #
-# 一般的模型有 `.train()` 和 `.eval()`：forward 每次都看 `training` 這個旗標。export 之後，旗標的值已經寫死在圖裡。QAT
+# 一般的模型有 `.train()` 和 `.eval()`：forward 每次都看 `training` 這個旗標。匯出之後，旗標的值已經寫死在圖裡。QAT
 # 卻得來回切換：訓練一段、評估、再訓練，最後 convert。這一頁看怎麼切，以及切換時默默弄丟了什麼。
 #
 # **讀完你會知道**
@@ -23,12 +23,12 @@
 # - Where in the graph the mode is, and why `.eval()` doesn't help
 # - When running_mean and running_var of BN (BatchNorm) are updated, and to what
 # - How to use `move_exported_model_to_eval` and `move_exported_model_to_train`, and which ops they move
-# - A small check: the same input twice, which tells a graph that wasn't moved properly
+# - A small check, the same input twice, that catches a graph that wasn't moved properly
 
 # %% [markdown] lang="zh"
 # ## 先預測
 #
-# 1. 在訓練模式下 export 的圖，呼叫 `.eval()` 會怎樣？先 `copy.deepcopy` 再呼叫呢？
+# 1. 在訓練模式下匯出的圖，呼叫 `.eval()` 會怎樣？先 `copy.deepcopy` 再呼叫呢？
 # 2. 圖上有一個 $p = 0.1$ 的 dropout。切到 eval 再切回 train，$p$ 是多少？
 # 3. BN 還在訓練模式，沒有 dropout。同一批圖片餵兩次，輸出相同嗎？
 
@@ -36,7 +36,7 @@
 # ## Predict first
 #
 # 1. A graph was exported in training mode. What happens when you call `.eval()`? And after a `copy.deepcopy`?
-# 2. There is a dropout with $p = 0.1$ in the graph. To eval and back to train: what is $p$ now?
+# 2. There is a dropout with $p = 0.1$ in the graph. After a move to eval and back to train, what is $p$?
 # 3. BN is still in training mode, and there is no dropout. The same batch of images goes in twice. Is the output the
 #    same?
 
@@ -59,7 +59,7 @@ aten = torch.ops.aten
 # %% [markdown] lang="zh"
 # ## 模式寫在引數裡
 #
-# 例子是 conv → BN → relu → dropout。兩種模式各 export 一次，讀出圖上 `batch_norm` 與 `dropout` 的引數：
+# 例子是 conv → BN → relu → dropout。兩種模式各匯出一次，讀出圖上 `batch_norm` 與 `dropout` 的引數：
 
 # %% [markdown] lang="en"
 # ## The mode is an argument
@@ -86,7 +86,8 @@ def export(model):
 
 def switchable(gm):
     """BN and dropout nodes of a graph, in order."""
-    ops = (aten.batch_norm.default, aten.dropout.default)
+    dropout = (aten.dropout.default, aten.dropout_.default)
+    ops = (aten.batch_norm.default, *dropout)
     return [node for node in gm.graph.nodes if node.target in ops]
 
 
@@ -128,8 +129,8 @@ assert in_train.training and in_eval.training, "the flag knows the mode"
 #
 # ## When BN's buffers are updated
 #
-# With that argument `True`, `batch_norm` normalizes with mean and variance of this batch, and on the side overwrites
-# running_mean and running_var:
+# With that argument `True`, `batch_norm` normalizes with the mean and variance of this batch, and on the side
+# overwrites running_mean and running_var:
 #
 # $$\mu_{\text{run}} \leftarrow (1 - m)\,\mu_{\text{run}} + m\,\mu_{\text{batch}}, \qquad \sigma^2_{\text{run}} \leftarrow (1 - m)\,\sigma^2_{\text{run}} + m\,\sigma^2_{\text{batch}} \tag{1}$$
 #
@@ -155,11 +156,11 @@ assert torch.allclose(model.bn.running_var, variance, rtol=1e-4), "not (1)"
 #
 # ## `.eval()` 不行，要用 `move_exported_model_to_eval`
 #
-# `torch.export` 把 `.train()`、`.eval()` 換成會拋出例外的版本（預測 1 的前半），prepare 之後又換一次，訊息裡指出正確的
+# `torch.export` 把 `.train()`、`.eval()` 換成會丟出例外的版本（預測 1 的前半），prepare 之後又換一次，訊息裡指出正確的
 # 做法：
 
 # %% [markdown] lang="en"
-# To "evaluate" once with a graph in training mode is to let the test data move the statistics.
+# "Evaluate" just once with a graph in training mode, and the test data has moved the statistics.
 #
 # ## Not `.eval()` but `move_exported_model_to_eval`
 #
@@ -278,8 +279,8 @@ table(
 )
 
 # %% [markdown] lang="zh"
-# 兩個函式找出 BN 與 dropout 的 node，換成另一種模式的 node，直接改你給的圖，並回傳它。重複呼叫無妨，QAT、PTQ、convert
-# 之後的圖都能用。
+# 兩個函式找出 BN 與 dropout 的 node，換成另一種模式的 node，直接改你給的圖，並回傳它。重複呼叫無妨，export、prepare、
+# convert 之後的圖都能用。
 #
 # 看表的最後一欄：$p$ 從 0.1 變成 0.5，切回來也沒有恢復（預測 2）。後面再修，先做一個抓得到錯誤模式的檢查。
 #
@@ -341,7 +342,7 @@ for gm in (only_bn, exported):
 #
 # ## 陷阱：複本的 `.eval()` 不出聲
 #
-# 拋例外的 `.eval()` 掛在物件上，`copy.deepcopy` 不會帶走。複本的 `.eval()` 是 `nn.Module` 原來的那一個：只改旗標，圖照
+# 會丟出例外的 `.eval()` 掛在物件上，`copy.deepcopy` 不會帶走。複本的 `.eval()` 是 `nn.Module` 原來的那一個：只改旗標，圖照
 # 樣在訓練模式，一句話也沒有。這是預測 1 的後半。解法是別用它：
 
 # %% [markdown] lang="en"
@@ -351,8 +352,8 @@ for gm in (only_bn, exported):
 # ## Trap: `.eval()` of a copy says nothing
 #
 # The `.eval()` that raises is attached to the object, and `copy.deepcopy` doesn't take it along. The copy's `.eval()`
-# is that of `nn.Module`: it changes the flag, the graph stays in training mode, and nothing is said. That is the second
-# half of prediction 1. The remedy is not to use it:
+# is that of `nn.Module`: it changes the flag, the graph stays in training mode, and there is no message. That is the
+# second half of prediction 1. The remedy is not to use it:
 
 # %%
 duplicate = copy.deepcopy(export(model.train()))
@@ -400,8 +401,8 @@ assert "dropout is on" in verdict(duplicate), "the copy was moved"
 #
 # The new nodes come from a template with default numbers, $p = 0.5$ for dropout, momentum 0.1 and eps 1e-5 for BN, and
 # matching ignores numbers. The mode is right, so the check above doesn't notice. Comparing outputs with the original
-# model reveals eps, but not $p$ and momentum, which act in training only. Reliable is to compare the arguments from
-# before and after, and to write them back:
+# model reveals eps, but not $p$ and momentum, which act in training only. The reliable way is to compare the
+# arguments from before and after, and to write them back:
 
 
 # %%
@@ -438,23 +439,23 @@ assert torch.allclose(with_own, right, atol=1e-5), "something else is lost"
 assert not torch.allclose(with_defaults, right, atol=1e-3), "eps was kept"
 
 # %% [markdown] lang="zh"
-# 這個函式只適合還沒 `prepare_qat_pt2e` 的圖，或沒有 conv-BN 的圖：QAT 改寫過的 conv-BN 裡 eps 早已是 1e-5，寫回的也是
-# 1e-5，救不回原值（[M04-2](2_qat_conv_bn.py) 有 export 前的辦法）。
+# `keeping_numbers` 保住的是切換當下的數字，所以每次切換都要用它。它救不回更早就丟掉的：QAT 改寫過的 conv-BN 裡，eps 與
+# momentum 早在 prepare 就換成了預設值（[M04-2](2_qat_conv_bn.py) 有匯出前的辦法）。
 #
 # ## 陷阱：只認得兩種 op
 #
-# 能切的只有 `aten.batch_norm` 和 `aten.dropout`。`nn.Dropout2d` 在圖上是另一個 op，切換時默默略過。檢查抓得到；解法是自
-# 己改引數：
+# 能切的只有 `aten.batch_norm` 和 `aten.dropout`（包括 inplace 的 `dropout_`）。`nn.Dropout2d` 在圖上是另一個 op，切換時默默略
+# 過。檢查抓得到；解法是自己改引數：
 
 # %% [markdown] lang="en"
-# This helps with graphs that haven't been through `prepare_qat_pt2e`, or have no conv-BN: in the conv-BN that QAT
-# rewrites, eps already is 1e-5, so 1e-5 is what gets written back ([M04-2](2_qat_conv_bn.py) has a remedy before
-# export).
+# `keeping_numbers` preserves the numbers as they are at the time of the move, so use it for every move. It can't bring
+# back what was lost earlier: in the conv-BN that QAT rewrites, prepare already replaced eps and momentum by the defaults
+# ([M04-2](2_qat_conv_bn.py) has a remedy before export).
 #
 # ## Trap: it knows two ops
 #
-# `aten.batch_norm` and `aten.dropout` are all it can move. `nn.Dropout2d` is another op in the graph and is skipped
-# silently. The check notices; the remedy is to set the argument ourselves:
+# `aten.batch_norm` and `aten.dropout` (with its in-place `dropout_`) are all it can move. `nn.Dropout2d` is another op in
+# the graph and is skipped silently. The check notices; the remedy is to set the argument ourselves:
 
 # %%
 channels = export(Small(nn.Dropout2d(0.1)).train())
@@ -470,14 +471,14 @@ assert verdict(channels) == "eval", "Dropout2d is still on"
 # %% [markdown] lang="zh"
 # ## convert 不替你切
 #
-# 前面的 `prepared` 是在訓練模式下 export 的 PTQ 圖。BN 折掉了，dropout 卻一路帶到 convert 之後，每次推論都混進雜
+# 前面的 `prepared` 是在訓練模式下匯出的 PTQ 圖。BN 折掉了，dropout 卻一路帶到 convert 之後，每次推論都混進雜
 # 訊。convert 前後都可以切，最後用檢查收尾：
 
 # %% [markdown] lang="en"
 # ## Convert doesn't move for you
 #
 # `prepared` above is a PTQ graph that was exported in training mode. BN was folded, but dropout stays all the way
-# through convert and adds noise to every inference. Before or after convert, both will do; end with the check:
+# through convert and adds noise to every inference. Moving it before or after convert will do; end with the check:
 
 # %%
 with torch.no_grad():
@@ -494,9 +495,9 @@ check_eval(quantized, images)
 #
 # | 何時 | 呼叫 |
 # | --- | --- |
-# | export 之前 | `model.train()`，檢查 eps、momentum（[M04-2](2_qat_conv_bn.py)） |
-# | 評估之前 | `move_exported_model_to_eval(prepared)`，關掉 observer |
-# | 繼續訓練之前 | `move_exported_model_to_train(prepared)`，打開 observer，寫回 $p$ 與 momentum |
+# | 匯出之前 | `model.train()`，檢查 eps、momentum（[M04-2](2_qat_conv_bn.py)） |
+# | 評估之前 | `keeping_numbers(move_exported_model_to_eval, prepared)`，關掉 observer |
+# | 繼續訓練之前 | `keeping_numbers(move_exported_model_to_train, prepared)`，打開 observer |
 # | convert 之前 | `move_exported_model_to_eval(prepared)` |
 # | convert 之後 | `check_eval(quantized, images)` |
 #
@@ -504,8 +505,8 @@ check_eval(quantized, images)
 #
 # - 模式是 `batch_norm`、`dropout` 的引數，由 `move_exported_model_to_eval`、`move_exported_model_to_train` 改
 #   寫；`gm.training` 不可信。
-# - `.eval()` 在 export、prepare 之後會拋例外，在複本上則不出聲也不切換；`allow_exported_model_train_eval` 之後回傳
-#   `None`。
+# - `.eval()` 在 export、prepare 之後會丟出例外，在複本上則不出聲也不切換；`allow_exported_model_train_eval` 之後回
+#   傳 `None`。
 # - 訓練模式的 BN 每次前向都更新統計量，`no_grad` 也一樣，原模型的 buffer 跟著變。
 # - 切換會把 $p$、momentum、eps 換成預設值，並略過其他種類的 dropout。
 # - 同一份輸入餵兩次，輸出要相同，統計量要不動；數字則要比引數。
@@ -516,8 +517,8 @@ check_eval(quantized, images)
 # | When | Call |
 # | --- | --- |
 # | before export | `model.train()`, check eps and momentum ([M04-2](2_qat_conv_bn.py)) |
-# | before evaluating | `move_exported_model_to_eval(prepared)`, observers off |
-# | before training on | `move_exported_model_to_train(prepared)`, observers on, write back $p$ and momentum |
+# | before evaluating | `keeping_numbers(move_exported_model_to_eval, prepared)`, observers off |
+# | before training on | `keeping_numbers(move_exported_model_to_train, prepared)`, observers on |
 # | before convert | `move_exported_model_to_eval(prepared)` |
 # | after convert | `check_eval(quantized, images)` |
 #
@@ -535,7 +536,7 @@ check_eval(quantized, images)
 # %% [markdown] lang="zh"
 # ## 試試看
 #
-# 下面的模型在 attention 裡用了 dropout，寫法很常見。在訓練模式下 export，切到 eval。檢查會說什麼？圖上哪個引數要改？
+# 下面的模型在 attention 裡用了 dropout，寫法很常見。在訓練模式下匯出，切到 eval。檢查會說什麼？圖上哪個引數要改？
 
 # %% [markdown] lang="en"
 # ## Try it
@@ -566,25 +567,25 @@ with torch.no_grad():
     assert torch.allclose(attention(images), Attention().eval()(images))
 
 # %% [markdown] lang="zh" tags=["solution"]
-# export 走的是 `self.training` 為真的那一邊，圖上只剩 $p = 0.1$ 這個數字，沒有旗標可切，move 函式也不認得這個 op。改成
+# 匯出走的是 `self.training` 為真的那一邊，圖上只剩 $p = 0.1$ 這個數字，沒有旗標可切，move 函式也不認得這個 op。改成
 # 0.0 就好；要再訓練，得自己改回來。
 
 # %% [markdown] lang="en" tags=["solution"]
 # Export took the branch where `self.training` is true. All that is left in the graph is the number 0.1: there is no
-# flag to move, and the move functions don't know the op. Setting it to 0.0 does it; to train on, you have to put it
+# flag to move, and the move functions don't know the op. Setting it to 0.0 is enough; to train on, you have to put it
 # back yourself.
 
 # %% [markdown] lang="zh"
 # ## 接下來
 #
-# 這一章到此為止，[M04 概覽](0_overview.py)有四頁的對照。下一章 [M05](../m05_accuracy/0_overview.py) 談量化之後準不準、
+# 這一章到此為止，[M04 概覽](0_overview.py)列了四頁各回答什麼。下一章 [M05](../m05_accuracy/0_overview.py) 談量化之後準不準、
 # 該怪誰；用這一頁的函式訓練整個模型在 [M06](../m06_qat/0_overview.py)。原始碼：torchao
 # 0.18.0，`torchao/quantization/pt2e/export_utils.py`。
 
 # %% [markdown] lang="en"
 # ## Next
 #
-# This ends the chapter; the [M04 overview](0_overview.py) compares its four pages. The next one,
+# This ends the chapter; the [M04 overview](0_overview.py) lists what its pages answer. The next one,
 # [M05](../m05_accuracy/0_overview.py), asks how good a quantized model is, and who is to blame. Training a whole model
 # with the functions of this page is [M06](../m06_qat/0_overview.py). The source:
 # `torchao/quantization/pt2e/export_utils.py` of torchao 0.18.0.

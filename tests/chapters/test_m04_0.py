@@ -1,7 +1,7 @@
 """M04-0: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter
+from runner import executed, failed_claim, replacing
 from torchao.quantization.pt2e import utils
 
 PAGE = "m04_batchnorm/0_overview.py"
@@ -9,9 +9,9 @@ pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert names["by_torchao"][0].shape == (16, 3, 3, 3)
-    assert set(names["wrong"]) == {0, 1}
+    page = executed(PAGE)
+    assert page["by_torchao"][0].shape == (16, 3, 3, 3)
+    assert set(page["wrong"]) == {0, 1}
 
 
 @pytest.mark.parametrize(

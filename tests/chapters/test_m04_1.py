@@ -1,7 +1,7 @@
 """M04-1: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import failed_claim, replacing, run_chapter
+from runner import executed, failed_claim, replacing
 from torchao.quantization.pt2e import utils
 
 PAGE = "m04_batchnorm/1_ptq_folding.py"
@@ -9,15 +9,20 @@ pytestmark = pytest.mark.site
 
 
 def test_every_claim_of_the_page_holds():
-    names = run_chapter(PAGE)
-    assert names["totals"] == {"export": 45, "fold": 25, "prepare": 39}
-    assert len(names["silent"]) == 4
+    page = executed(PAGE)
+    assert page["totals"] == {"export": 45, "fold": 25, "prepare": 39}
+    assert len(page["silent"]) == 4
 
 
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
         ("(bn.weight / torch.sqrt(bn.running_var + bn.eps))", "bn.weight", "not the factor of BN"),
+        (
+            "after = after_export.state_dict(), prepared",
+            "after = after_export.state_dict(), exported",
+            "still holds BN",
+        ),
         ("dims = (1, 2, 3) if per_channel else (0, 1, 2, 3)", "dims = (0, 1, 2, 3)", "other integers"),
         (
             "lambda m, x: m.bn(m.conv(x)) + m.other(m.copy(-x))",
