@@ -402,8 +402,8 @@ def test_what_readers_would_type_finds_its_page_among_the_first_three(
     asked, missed = 0, {}
     for table in tomllib.loads((HERE / "search_queries.toml").read_text(encoding="utf-8"))[language]:
         answers = {path for path in table["pages"] if (built_site / path / "index.html").is_file()}
-        if not answers:
-            continue  # its page isn't written yet
+        if table["pages"][0] not in answers:
+            continue  # the page that answers it best isn't written yet
         asked += 1
         found = [address.partition("#")[0].removeprefix(root) for address in search(page, table["query"])]
         pages = list(dict.fromkeys(found))

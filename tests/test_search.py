@@ -102,6 +102,14 @@ def test_only_the_article_of_a_whole_page_counts():
     assert document["text"] == "body text"
 
 
+def test_sections_know_the_chapter_that_their_page_belongs_to():
+    pages = [
+        RenderedPage("m02/", "M02 Overview | Ranges", "<p>a</p>", "M02 Observers"),
+        RenderedPage("x/", "X", "<p>b</p>"),
+    ]
+    assert [document["chapter"] for document in documents(pages)] == ["M02 Observers", ""]
+
+
 def test_an_empty_page_has_no_document():
     assert documents([RenderedPage("", "t", ""), RenderedPage("x/", "t", "<h1>t</h1>")]) == []
 

@@ -267,7 +267,7 @@ class CoursePlugin(BasePlugin[Options]):
     def on_page_content(self, html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
         """Keep the page for the search index; describe it in its own first words."""
         page.meta.setdefault("description", first_words(html))
-        self.rendered.append(RenderedPage(page.url, str(page.title), html))
+        self.rendered.append(RenderedPage(page.url, str(page.title), html, self._section_title(page)))
         return html
 
     def on_page_context(self, context: dict, page: Page, config: MkDocsConfig, nav: Navigation) -> dict:
@@ -424,6 +424,11 @@ class CoursePlugin(BasePlugin[Options]):
         if "<!-- machine -->" in markdown:
             markdown = markdown.replace("<!-- machine -->", machine_markdown(self.course.results(), language))
         return markdown
+
+    def _section_title(self, page: Page) -> str:
+        assert self.course
+        titles = {name: self.language.pick(s.zh, s.en) for s in self.course.sections for name in s.pages}
+        return titles.get(page.file.src_uri, "")
 
     def _place(self, config: MkDocsConfig) -> Place:
         """Where notebooks find the site and the sources, `existing` in the way links name pages."""

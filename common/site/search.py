@@ -33,11 +33,15 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]{120,}={0,2}")
 
 @dataclass(frozen=True)
 class RenderedPage:
-    """A page as the build rendered it. `url` is relative to its language's root (`m01/1-minimal-ptq/`, home is ``)."""
+    """A page as the build rendered it. `url` is relative to its language's root (`m01/1-minimal-ptq/`, home is ``).
+
+    `chapter` is the title of the chapter it belongs to, empty for ordinary pages.
+    """
 
     url: str
     title: str
     html: str
+    chapter: str = ""
 
 
 @dataclass
@@ -49,7 +53,7 @@ class _Section:
 
 
 def documents(pages: Iterable[RenderedPage]) -> list[dict[str, str | int]]:
-    """One document per section: `id, page, title, heading, url, text, code`.
+    """One document per section: `id, page, chapter, title, heading, url, text, code`.
 
     `code` holds code cells and what they printed; `text` the rest, formulas included. Prompts, buttons, drawings and
     encoded images are in neither. A page's HTML may be the whole page (its `<article>` counts) or the article alone.
@@ -65,6 +69,7 @@ def documents(pages: Iterable[RenderedPage]) -> list[dict[str, str | int]]:
                 {
                     "id": len(found),
                     "page": page.url,
+                    "chapter": page.chapter,
                     "title": page.title,
                     "heading": section.heading,
                     "url": url,

@@ -1,7 +1,7 @@
 """M01-1: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import executed, failed_claim, replacing, spoil_convert
+from runner import executed, failed_claim, replacing, spoiling
 
 PAGE = "m01_first_ptq/1_minimal_ptq.py"
 pytestmark = pytest.mark.site
@@ -21,9 +21,8 @@ def test_every_claim_of_the_page_holds(capsys):
 
 
 @pytest.mark.parametrize("spoiled", [{"scale": 1.1}, {"zero_point": 1}], ids=["scale x 1.1", "zero point + 1"])
-def test_a_dequantize_that_does_not_undo_its_quantize_is_noticed(monkeypatch, spoiled):
-    spoil_convert(monkeypatch, "dequantize_per_tensor", **spoiled)
-    failed_claim(PAGE)
+def test_a_dequantize_that_does_not_undo_its_quantize_is_noticed(spoiled):
+    failed_claim(PAGE, spoiling("exported = export()", "spoil_convert", "dequantize_per_tensor", **spoiled))
 
 
 def test_a_skipped_calibration_is_noticed():

@@ -1,10 +1,12 @@
 """M02-0: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import executed, failed_claim, replacing, spoil_convert, spoil_observers
+from runner import executed, failed_claim, replacing, spoiling
 
 PAGE = "m02_observers/0_overview.py"
 pytestmark = pytest.mark.site
+
+PREPARES = "ours = ThreeSigmaObserver.with_args"  # in the cell that prepares with our observer
 
 
 def test_every_claim_of_the_page_holds():
@@ -26,14 +28,12 @@ def test_a_wrong_round_trip_is_noticed(right, wrong):
     assert "formula (1)" in failed_claim(PAGE, replacing(right, wrong))
 
 
-def test_observers_that_answer_with_another_scale_are_noticed(monkeypatch):
-    spoil_observers(monkeypatch, scale=1.1)
-    assert "not 6 sigma" in failed_claim(PAGE)
+def test_observers_that_answer_with_another_scale_are_noticed():
+    assert "not 6 sigma" in failed_claim(PAGE, spoiling(PREPARES, "spoil_observers", scale=1.1))
 
 
-def test_a_graph_with_another_scale_than_the_observers_is_noticed(monkeypatch):
-    spoil_convert(monkeypatch, scale=1.1)
-    assert "not 6 sigma" in failed_claim(PAGE)
+def test_a_graph_with_another_scale_than_the_observers_is_noticed():
+    assert "not 6 sigma" in failed_claim(PAGE, spoiling(PREPARES, "spoil_convert", scale=1.1))
 
 
 def test_a_configuration_without_our_observer_is_noticed():

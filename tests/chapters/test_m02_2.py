@@ -1,7 +1,7 @@
 """M02-2: the page holds, and when one thing it teaches is spoiled, one of its own asserts fails."""
 
 import pytest
-from runner import executed, failed_claim, replacing, spoil_convert, spoil_observers
+from runner import executed, failed_claim, replacing, spoiling
 
 PAGE = "m02_observers/2_fake_quant.py"
 pytestmark = pytest.mark.site
@@ -24,8 +24,8 @@ def test_every_claim_of_the_page_holds_and_the_messages_are_shown(capsys):
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ("return s * ((x * (1 / s))", "return 1.1 * s * ((x * (1 / s))", "not the formula"),
-        ("clamp(q_min, q_max) - z)", "clamp(q_min, q_max) - z - 1)", "not the formula"),
+        ("return s * (q - z)", "return 1.1 * s * (q - z)", "not the formula"),
+        ("return s * (q - z)", "return s * (q - z - 1)", "not the formula"),
         ("q = (x * (1 / s)).round() + z\n", "q = (x * (1 / s)).round() + z + 1\n", "not (1)"),
         ("fused = max(-low / (n + 1), high / n)", "fused = max(-low / n, high / n)", "not (2)"),
     ],
@@ -44,11 +44,11 @@ def without_qat(source):
     return source.replace("config(is_qat=True, **four_bits)", "config(**four_bits)")
 
 
-def test_observers_with_another_scale_than_the_kernel_are_noticed(monkeypatch):
-    spoil_observers(monkeypatch, scale=1.1)
-    assert "they differ" in failed_claim(PAGE)
+def test_observers_with_another_scale_than_the_kernel_are_noticed():
+    wrong = spoiling("activation = torch.linspace(-1, 3, 1001)", "spoil_observers", scale=1.1)
+    assert "they differ" in failed_claim(PAGE, wrong)
 
 
-def test_a_converted_graph_with_another_scale_is_noticed(monkeypatch):
-    spoil_convert(monkeypatch, "dequantize_per_tensor", scale=1.1)
-    assert "not from calculate_qparams" in failed_claim(PAGE)
+def test_a_converted_graph_with_another_scale_is_noticed():
+    wrong = spoiling("four_bits = {", "spoil_convert", "dequantize_per_tensor", scale=1.1)
+    assert "not from calculate_qparams" in failed_claim(PAGE, wrong)

@@ -85,11 +85,7 @@ def test_every_claim_of_the_page_holds_and_the_helper_is_its_loop():
     assert page["losses"] == qat.trained(qat.Recipe()).losses
 
 
-ANOTHER_SCALE = """
-from common.qat import conv2d_patterns_only
-
-with conv2d_patterns_only():  # the same graph, sooner
-    quantized = convert_pt2e(prepared)
+ANOTHER_SCALE = """    quantized = convert_pt2e(prepared)
 for node in quantized.graph.nodes:
     if "dequantize_per_tensor" in node.name and node.args[0].op == "get_attr":
         node.args = (node.args[0], 1.1 * node.args[1], *node.args[2:])
@@ -106,7 +102,7 @@ quantized.recompile()
         ("get_symmetric_quantization_config(**FOUR_BITS)\n    example", "qat_config()\n    example", "is_qat was set"),
         ("watched.apply(disable_observer)", "watched.apply(torch.ao.quantization.disable_observer)", "still moves"),
         ("move_exported_model_to_eval(restored)\n", "", "restored another model"),
-        ("quantized = convert_pt2e(prepared)\n", ANOTHER_SCALE, "convert moved it"),
+        ("    quantized = convert_pt2e(prepared)\n", ANOTHER_SCALE, "convert moved it"),
         ("control_losses = train(export(control))", "control_losses = []", "not the same number of steps"),
     ],
     ids=["8 bits", "no deepcopy", "is_qat", "old switch", "BN's mode", "another scale", "no control"],

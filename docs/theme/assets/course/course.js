@@ -106,7 +106,8 @@
   if (!dialog) return;
   let loading = null;
   const load = () => {
-    loading ??= Promise.all([script("vendor/minisearch/minisearch-7.2.0.js"), script("course/search.js")])
+    const parts = ["vendor/minisearch/minisearch-7.2.0.js", "vendor/stemmer/stemmer-2.0.1.js", "course/search.js"];
+    loading ??= Promise.all(parts.map(script))
       .then(() => window.courseSearch.attach(dialog))
       .catch(() => {
         loading = null;

@@ -7,12 +7,14 @@
 
   const HAN = /^\p{Script=Han}/u;
   const RUN = /\p{Script=Han}+|[\p{Script=Latin}\p{Script=Greek}\p{M}\p{N}_]+(?:[.:/'’-]+[\p{Script=Latin}\p{Script=Greek}\p{M}\p{N}_]+)*/gu;
+  const ENGLISH = /^[a-z]{4,}$/;
   const JOINTS = /[._:/'’-]+/;
   const HUMPS = /(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/;
   // Words of questions: they count, but a section is not about them.
   const FILLER = /[的麼嗎呢嘛]|^(時候|如何|怎樣|為何|可以|哪些|哪裡|是否)$/u;
   const SMALL = new Set("a an and are as at be by can did do does for from had has have how i if in into is it its my no not of on or so that the their then there this to up use used using vs was we what when where which who why will with you your".split(" "));
-  const FIELDS = { title: 3, heading: 4, text: 1, code: 0.4 };
+  const FIELDS = { chapter: 2, title: 3, heading: 4, text: 1, code: 0.4 };
+  const STEM = "~"; // before a stem: `~write` is what `writing` and `write` have in common
   const SECTIONS_PER_PAGE = 3;
   const PAGES_SHOWN = 10;
 
@@ -48,6 +50,7 @@
           tokens.push(word);
           const one = singular(word);
           if (one !== word) tokens.push(one);
+          if (ENGLISH.test(word)) tokens.push(STEM + stemmer(word));
         }
       }
     }
@@ -100,6 +103,10 @@
     /** What one word matches: document id -> { score, terms }. Typing errors count only where nothing else matches. */
     lookup(word) {
       const options = { boost: FIELDS, tokenize: (text) => [text], processTerm: (term) => term };
+      if (word.startsWith(STEM)) {
+        const results = this.index.search(word, options);
+        return new Map(results.map((r) => [r.id, { score: r.score, terms: r.terms.map((term) => term.slice(STEM.length)) }]));
+      }
       const latin = !HAN.test(word);
       const prefix = latin ? word.length >= 3 : word.length === 1;
       let results = this.index.search(word, { ...options, prefix });
@@ -124,11 +131,13 @@
       return this.all(units(text).map((unit) => unit.words[0]));
     }
 
-    /** What a unit matches; a compound such as `warm-up` is also there where its parts are. */
+    /** What a unit matches: its words, other forms of them, and for a compound such as `warm-up` its parts. */
     unit({ words, parts }) {
       const matched = this.any(words);
-      if (parts.length) {
-        for (const [id, hit] of this.all(parts)) {
+      const looser = parts.length ? [this.all(parts)] : [];
+      if (ENGLISH.test(words[0])) looser.push(this.lookup(STEM + stemmer(words[0])));
+      for (const hits of looser) {
+        for (const [id, hit] of hits) {
           if (!matched.has(id)) matched.set(id, { score: 0.6 * hit.score, terms: hit.terms });
         }
       }
@@ -212,7 +221,7 @@
         page.covered = [...page.units].reduce((sum, unit) => sum + weights[unit], 0) / total;
         const [first, second, third] = page.sections.map((section) => section.score);
         page.score = (first + 0.2 * (second ?? 0) + 0.1 * (third ?? 0)) * (0.4 + 0.6 * page.covered);
-        if (page.page === "glossary/") page.score *= 0.8; // it names everything and teaches nothing
+        if (page.page === "glossary/") page.score *= asked.length > 1 ? 0.5 : 0.8; // names everything, teaches nothing
       }
       const ordered = [...pages.values()].sort((a, b) => b.score - a.score || (a.page < b.page ? -1 : 1));
       const most = Math.max(0, ...ordered.map((page) => page.covered));
