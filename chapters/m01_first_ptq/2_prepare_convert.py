@@ -180,8 +180,8 @@ graph(
         "Behind its observer, the output of relu goes to conv2d_1 and to add.",
     ),
     caption=T(
-        zh="prepare 之後的 TinyConvNet。沒有綠色 observer 的邊，在後端的 kernel 裡面，不必存成 int8；標著 shared A 的三個 observer 是同一個物件。",
-        en="TinyConvNet after prepare. An edge without a green observer lies inside a backend kernel and is never stored as int8. The three observers marked shared A are one object.",
+        zh="prepare 之後的 TinyConvNet。兩個 op 之間沒有綠色 observer 的邊，在後端的 kernel 裡面，不必存成 int8；標著 shared A 的三個 observer 是同一個物件。",
+        en="TinyConvNet after prepare. An edge from op to op without a green observer lies inside a backend kernel and is never stored as int8. The three observers marked shared A are one object.",
     ),
 )
 
@@ -204,9 +204,9 @@ for at_the_end in ("relu", "relu_1", "conv2d_2", "relu_2", "linear"):
 assert len(weights) == 5, "not the weights of 4 convolutions and 1 linear"
 assert not any("bias" in name for name in observers), "a bias is observed"
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 distinct = len({id(observers[name]) for name in activations})
-assert len(activations) > distinct
+assert len(activations) > distinct, "no observer is shared"
 say(
     T(
         zh=f"activation 上有 {len(activations)} 處 observer，add 與 relu 之間沒有：這是預測 1 的答案。"
@@ -220,14 +220,14 @@ say(
 # ## skip connection：一個 observer、一個 q、兩個 dq
 #
 # 第一個 relu 的輸出有兩個使用者：`conv2d_1` 與 `add`。tensor 只有一個，範圍也只有一個，所以 observer 與 q 各一個；convert
-# 替每個使用者各放一個 dq，這樣每一組 dq → op → q 都是完整的，後端才認得出來。這是預測 2 的答案。
+# 替 quantizer 標註過的每個使用者各放一個 dq，這樣每一組 dq → op → q 都是完整的，後端才認得出來。這是預測 2 的答案。
 
 # %% [markdown] lang="en"
 # ## A skip connection: one observer, one q, two dq
 #
 # The output of the first ReLU has two users, `conv2d_1` and `add`. It is one tensor with one range, so there is one
-# observer and one q. Convert gives each user a dq of its own; that makes every unit dq → op → q complete, which is what
-# a backend looks for, and it answers prediction 2.
+# observer and one q. Convert gives each user that the quantizer annotated a dq of its own; that makes every unit
+# dq → op → q complete, which is what a backend looks for, and it answers prediction 2.
 
 # %%
 after_prepare = copy.deepcopy(prepared)  # to draw it: convert edits prepared
@@ -259,7 +259,7 @@ graph(
     ),
 )
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 scales = {dq.args[0].args[0].name: dq.args[1] for dq in add.args}
 assert set(scales) == {"relu", "conv2d_2"}
 assert scales["relu"] != scales["conv2d_2"], "the inputs of add share a scale"
@@ -314,7 +314,7 @@ assert torch.equal(ints["flatten"], ints["mean"].flatten(1))
 levels = {name: len(value.unique()) for name, value in ints.items()}
 assert levels["mean"] < levels["relu_3"], "mean uses as many levels"
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 say(
     T(
         zh=f"代價是格子：這個 batch 的 `relu_3` 用了 256 格裡的 {levels['relu_3']} 格，平均之後範圍變窄，`mean` 只用了 {levels['mean']} 格。",
@@ -436,7 +436,7 @@ table(
 
 # %% [markdown] lang="zh"
 # 注意 `sigmoid` 與 `layer_norm`：前有 dq、後有 q，卻**沒有**標註。q 和 dq 是鄰居要的：前面的 op 輸出 int8，後面的 op 要
-# int8 輸入，中間的 op 就剛好被夾住。它自己仍是 fp32 運算，後端沒有 int8 kernel 可換。所以預測 3 的答案是「沒有」，而數
+# int8 輸入，中間的 op 就剛好被夾住。它自己仍是 fp32 運算，quantizer 沒有替它要過 int8 kernel。所以預測 3 的答案是「沒有」，而數
 # q、dq 的覆蓋率會高估。
 
 # %% [markdown] lang="en"
@@ -471,14 +471,14 @@ assert set(same) == set(after) and all(same.values())
 # ## `cat`：幾個輸入擠在同一個 scale 裡
 #
 # `cat` 只搬資料，不做運算，所以 quantizer 讓它的輸入與輸出全部共用一個 observer。範圍差不多時很划算；範圍差很多時，小的
-# 那一支只分到幾格。下面讓一支的值只有另一支的 1/32 左右：
+# 那一支只分到幾格。下面讓一支的值正好是另一支的 1/32：
 
 # %% [markdown] lang="en"
 # ## `cat`: all inputs squeeze into one scale
 #
 # `cat` moves data and computes nothing, so the quantizer has all its inputs and its output share one observer. That is
 # a good deal when the ranges are similar. When they are not, the small branch is left with a handful of levels. Here
-# the values of one branch are about 1/32 of the other's:
+# the values of one branch are exactly 1/32 of the other's:
 
 
 # %%
@@ -487,8 +487,8 @@ class TwoBranches(nn.Module):
         super().__init__()
         self.large = nn.Conv2d(3, 8, 3, padding=1)
         self.small = nn.Conv2d(3, 8, 3, padding=1)
-        for parameter in self.small.parameters():
-            parameter.data /= 32
+        shrunk = {k: v / 32 for k, v in self.large.state_dict().items()}
+        self.small.load_state_dict(shrunk)
 
     def forward(self, x):
         return torch.cat([self.large(x).relu(), self.small(x).relu()], dim=1)
@@ -543,7 +543,7 @@ lowest = int8_values(quantized_two, batch)["relu"].min().item()
 assert lowest == zero_point > -128, f"{lowest}, zero point {zero_point}"
 assert q_of["relu"].args[2] == -128, "a fused relu starts at -128"
 
-# %% tags=["setup"]
+# %% tags=["plot"]
 say(
     T(
         zh=f"這個 relu 的 zero point 是 {zero_point}，最小的輸出就是它：下面的 {zero_point + 128} 格永遠用不到。融合的 relu（TinyConvNet 的每一個）從 −128 開始，256 格全部可用。",
@@ -556,7 +556,7 @@ say(
 # ## 小結
 #
 # - prepare 先把 BN 折進 conv，再照標註放 observer：在一組融合 op 的輸入、輸出與 weight 上，不在裡面，也不在 bias 上。
-# - 一個 tensor 一個 observer、一個 q；有幾個使用者，就有幾個 dq。
+# - 一個 tensor 一個 observer、一個 q；有標註的使用者各有一個 dq。
 # - `mean`、`flatten`、`cat`、沒有融合的 relu 沿用輸入的 scale：省下換算，可能浪費格子。
 # - 被 dq 和 q 夾住不等於被量化；要看標註。
 
@@ -565,7 +565,7 @@ say(
 #
 # - prepare folds BN into convolutions, then places observers by annotation: on the inputs, the output and the weight of
 #   a fused group, never inside it, and on no bias.
-# - One tensor, one observer, one q; it has as many dq as users.
+# - One tensor, one observer, one q, and a dq for each annotated user.
 # - `mean`, `flatten`, `cat` and a ReLU that isn't fused reuse the scale of their input: no rescaling, but possibly
 #   wasted levels.
 # - Enclosed by dq and q does not mean quantized; the annotation decides.

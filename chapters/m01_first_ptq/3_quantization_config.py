@@ -2,7 +2,7 @@
 # # M01-3 | per-channel、QAT、dynamic：三個開關各改了什麼
 #
 # 到目前為止，設定都是 `get_symmetric_quantization_config(is_per_channel=True)`，沒有多問。這個函式有三個開關。這一頁先從它回
-# 傳的物件讀出每個開關改了什麼，再看它們在圖上、在準確率上的效果，以及兩種不會報錯的錯誤用法。
+# 傳的物件讀出每個開關改了什麼，再看它們在圖上、在準確率上的效果，以及兩種沒有錯誤訊息的錯誤用法。
 #
 # **讀完你會知道**
 #
@@ -415,10 +415,10 @@ assert lead < 2 * move["4-bit per-tensor"], "4 bits stay far from the lead"
 # %% tags=["setup"]
 say(
     T(
-        zh=f"半數圖片的領先超過 {lead:.2f}。int8 讓 logit 平均移動 {move['int8 per-tensor']:.2f}（per-tensor）或 {move['int8 per-channel']:.2f}（per-channel），"
-        f"都遠小於領先，所以很少翻盤；4 位元 per-tensor 移動 {move['4-bit per-tensor']:.2f}，就常常翻盤了。",
-        en=f"On half of the images the lead exceeds {lead:.2f}. int8 moves the logits by {move['int8 per-tensor']:.2f} (per-tensor) or {move['int8 per-channel']:.2f} (per-channel) "
-        f"on average. Both are far less than the lead, so the winner rarely changes; 4 bits per tensor move them by {move['4-bit per-tensor']:.2f}, and it often does.",
+        zh=f"半數圖片的領先超過 {lead:.2f}。int8 讓 logit 平均移動 {move['int8 per-tensor']:.3f}（per-tensor）或 {move['int8 per-channel']:.3f}（per-channel），"
+        f"都遠小於領先，所以很少翻盤；4 位元 per-tensor 移動 {move['4-bit per-tensor']:.3f}，就常常翻盤了。",
+        en=f"On half of the images the lead exceeds {lead:.2f}. int8 moves the logits by {move['int8 per-tensor']:.3f} (per-tensor) or {move['int8 per-channel']:.3f} (per-channel) "
+        f"on average. Both are far less than the lead, so the winner rarely changes; 4 bits per tensor move them by {move['4-bit per-tensor']:.3f}, and it often does.",
     )
 )
 
@@ -476,14 +476,15 @@ table(result_rows(results_32), HEADER)
 # %% [markdown] lang="zh"
 # ## QAT：設定與 prepare 要成對
 #
-# QAT 有自己的設定（`is_qat=True`），也有自己的 prepare（`prepare_qat_pt2e`）。兩者各自獨立，配錯也不會報錯。三種組合都試一
-# 次，看圖上放了什麼：
+# QAT 有自己的設定（`is_qat=True`），也有自己的 prepare（`prepare_qat_pt2e`）。兩者各自獨立，配錯也沒有錯誤訊息。PTQ 的一對前
+# 面都看過了，試試其他三種組合，看圖上放了什麼：
 
 # %% [markdown] lang="en"
 # ## QAT: configuration and prepare come as a pair
 #
 # QAT has a configuration of its own (`is_qat=True`) and a prepare of its own (`prepare_qat_pt2e`). Each works without
-# the other, and a wrong pair raises no error. Let us try three combinations and see what ends up in the graph:
+# the other, and a wrong pair raises no error. PTQ's own pair we have seen; let us try the other three and see what ends
+# up in the graph:
 
 
 # %%
@@ -500,7 +501,8 @@ def pair(prepare_with, is_qat):
     )
     small = get_model("conv_relu").train()  # QAT exports in train mode
     exported = torch.export.export(small, example_inputs(2)).module()
-    return prepare_with(exported, XNNPACKQuantizer().set_global(config))
+    quantizer = XNNPACKQuantizer() if is_qat else PTQQuantizer()
+    return prepare_with(exported, quantizer.set_global(config))
 
 
 pairs = {
@@ -603,15 +605,14 @@ graph(
 )
 
 # %% [markdown] lang="zh"
-# 五個有 weight 的層，只量化了兩個：`fc` 和 `block.conv2`。這個版本的 quantizer，dynamic 只認單獨的 linear 和 conv；後面接
-# relu 的 conv 被跳過，還是不出聲（executorch 1.5.1）。dynamic 適合 linear 佔大宗、輸入範圍變化大的模型，例如語言模型；對 conv
-# 網路，用靜態的。差異在 [M08-1](../m08_executorch/1_two_quantizers.py)。
+# 五個有 weight 的層，只量化了兩個：`fc` 和 `block.conv2`。這個版本的 quantizer，dynamic 只認 linear 和後面不接
+# relu 的 conv；其他的 conv 被跳過，還是不出聲（executorch 1.5.1）。dynamic 適合 linear 佔大宗、輸入範圍變化大的模型，例如語言
+# 模型；對 conv 網路，用靜態的。差異在 [M08-1](../m08_executorch/1_two_quantizers.py)。
 
 # %% [markdown] lang="en"
-# Of five layers with weights, only two are quantized: `fc` and `block.conv2`. In this version the quantizer knows a bare
-# linear or convolution when it comes to dynamic; a convolution followed by ReLU is passed over, silently again
-# (executorch 1.5.1). Dynamic quantization suits models that consist mostly of linear layers and whose inputs vary in
-# range, such as language models; for convolutional networks use static. See [M08-1](../m08_executorch/1_two_quantizers.py).
+# Of five layers with weights, only two are quantized: `fc` and `block.conv2`. In this version, dynamic covers linear
+# layers and those convolutions that no ReLU follows; the others are passed over, silently again (executorch 1.5.1).
+# Dynamic quantization suits models that consist mostly of linear layers and whose inputs vary in range, such as language models; for convolutional networks use static. See [M08-1](../m08_executorch/1_two_quantizers.py).
 
 # %% [markdown] lang="zh"
 # ### 還是要先執行一次
@@ -655,7 +656,7 @@ print({name: f"{accuracy:.2%}" for name, accuracy in accuracies.items()})
 #
 # - 設定就是輸入、輸出、weight、bias 的規格；預設是 per-tensor。
 # - per-channel 只改 weight。channel 的範圍差愈多、位元愈少，它愈重要；int8 的小模型光看準確率會看不出來，要看 logit。
-# - `is_qat=True` 要配 `prepare_qat_pt2e`；配錯不報錯，最糟的情形是 fp32 訓練。
+# - `is_qat=True` 要配 `prepare_qat_pt2e`；配錯沒有錯誤訊息，最糟的情形是 fp32 訓練。
 # - dynamic 在執行時算 scale，只管一部分 op；convert 之前仍要執行一次，讓 weight 的 observer 看到 weight。
 
 # %% [markdown] lang="en"

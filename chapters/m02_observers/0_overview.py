@@ -278,7 +278,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 config = get_symmetric_quantization_config(is_per_channel=True)
-ours = ThreeSigmaObserver.with_args(eps=2**-12)
+ours = ThreeSigmaObserver.with_args(eps=2**-12)  # the stock one's floor
 spec = replace(config.input_activation, observer_or_fake_quant_ctr=ours)
 config = replace(config, input_activation=spec, output_activation=spec)
 
@@ -400,7 +400,7 @@ table(
 )
 
 # %% [markdown] lang="zh"
-# weight 是已知的常數，沒有什麼要推估，取最小到最大就好。activation 要從資料推估，PTQ 用直方圖，QAT 用邊訓練邊
+# weight 是已知的常數，沒有什麼要推估；8 位元時取最小到最大就好。activation 要從資料推估，PTQ 用直方圖，QAT 用邊訓練邊
 # 移動的平均。dynamic 的 activation 到執行時才算 scale，`PlaceholderObserver` 只是先佔個位置。
 #
 # ## 名詞
@@ -417,7 +417,7 @@ table(
 # 全部的名詞在[詞彙表](../glossary.md)。
 
 # %% [markdown] lang="en"
-# A weight is a known constant: nothing has to be estimated, and minimum to maximum will do. Activations must be estimated from data: PTQ
+# A weight is a known constant: nothing has to be estimated, and at 8 bits minimum to maximum will do. Activations must be estimated from data: PTQ
 # uses a histogram, QAT an average that moves along with training. With dynamic quantization the scale of an activation
 # is computed at run time, and `PlaceholderObserver` only keeps the place.
 #
@@ -487,6 +487,7 @@ s, z = (value.item() for value in mended.calculate_qparams())
 assert z == -128, "0 should be the lowest integer"
 assert s < relu_s, "the steps are not finer"
 print(f"scale {relu_s:.5f} -> {s:.5f}, zero point {relu_z} -> {z}")
+print(f"a step is now {s / relu_s:.0%} of what it was")
 
 # %% [markdown] lang="zh" tags=["solution"]
 # 最小值是 0，所以 zero point 是最低的整數 −128，每個整數都用得上。這個例子也說明：好的 observer 要善用已知的事，
@@ -501,7 +502,7 @@ print(f"scale {relu_s:.5f} -> {s:.5f}, zero point {relu_z} -> {z}")
 #
 # | 頁 | 做什麼 |
 # | --- | --- |
-# | [M02-1 observer](1_observers.py) | 同一份資料交給四種 observer；離群值、batch 的順序、nan、inf、全零 |
+# | [M02-1 observer](1_observers.py) | 同一份資料交給三種 observer；離群值、batch 的順序、nan、inf、全零 |
 # | [M02-2 fake quant](2_fake_quant.py) | 梯度從哪裡來、開關怎麼用、融合版算出的 scale 有何不同 |
 # | [M02-3 校準資料](3_calibration_data.py) | 準確率隨資料量的變化；錯的資料怎麼認出來 |
 #
@@ -522,7 +523,7 @@ print(f"scale {relu_s:.5f} -> {s:.5f}, zero point {relu_z} -> {z}")
 #
 # | Page | What happens there |
 # | --- | --- |
-# | [M02-1 Observers](1_observers.py) | four observers on the same data; outliers, the order of batches, nan, inf, all zeros |
+# | [M02-1 Observers](1_observers.py) | three observers on the same data; outliers, the order of batches, nan, inf, all zeros |
 # | [M02-2 Fake quant](2_fake_quant.py) | where gradients come from, the switches, and why the fused version gets another scale |
 # | [M02-3 Calibration data](3_calibration_data.py) | accuracy against the amount of data; how to recognize the wrong kind |
 #

@@ -7,7 +7,7 @@
 # **讀完你會知道**
 #
 # - `MinMaxObserver`、`MovingAverageMinMaxObserver`、`HistogramObserver` 怎麼選範圍，怎麼手算驗證
-# - 一個離群值對三者的影響，以及為什麼直方圖在 int8 時擋不住它
+# - 一個離群值對三者的影響，以及直方圖何時留住它、何時捨棄它
 # - per-channel 多給了什麼
 # - nan、inf、全零、沒看過資料，各會看到什麼訊息
 # - 校準資料裡一個壞掉的像素，怎麼毀掉一個好模型
@@ -22,7 +22,7 @@
 # **What you will know**
 #
 # - How `MinMaxObserver`, `MovingAverageMinMaxObserver` and `HistogramObserver` choose, and how to check them by hand
-# - What one outlier does to each, and why a histogram doesn't stop it at int8
+# - What one outlier does to each, and when a histogram keeps it or drops it
 # - What per-channel adds
 # - What nan, inf, all zeros and no data at all look like
 # - How one broken pixel in the calibration data ruins a good model
@@ -189,19 +189,28 @@ show(
 )
 
 # %% [markdown] lang="zh"
-# MinMax 全收，所以範圍包含 20。Histogram 看過整個分布，卻**也**把 20 留在範圍裡。這不是壞掉，照均方誤差算，留著才划算：
-# 捨棄它，20 的誤差是 $(20 - b)^2$，由全部 $N$ 個值分攤；留著它，每個值的捨入誤差從 $s_0^2/12$ 變成 $s_1^2/12$。捨棄要划
-# 算，$N$ 必須大過
+# MinMax 全收，所以範圍包含 20。Histogram 看過整個分布，卻**也**把 20 留在範圍裡。照均方誤差算，這樣才划算。設 $b$ 是捨棄
+# 20 之後的上界，$s_0$ 與 $s_1$ 是捨棄與留下時的 scale：捨棄它，20 的誤差 $(20 - b)^2$ 由全部 $N$ 個值分攤；留著它，每個值
+# 的捨入誤差從 $s_0^2/12$ 變成 $s_1^2/12$。捨棄要划算，$N$ 必須大過
 #
 # $$N^* = \frac{(20 - b)^2}{(s_1^2 - s_0^2)/12} \tag{1}$$
+#
+# 可是 Histogram 並不真的這樣衡量。它每一步從一端捨棄十萬分之一的值，到估計的誤差變大才停；第一步沒有前一步可比，一定會走
+# （torchao 0.18.0，`observer.py` 的 `_non_linear_param_search`）。所以超過 100,000 個值裡單獨的一個離群值，馬上就被捨棄，不管
+# 划不划算：
 
 # %% [markdown] lang="en"
 # MinMax takes everything, so 20 is in. Histogram has seen the whole distribution and keeps 20 in its range **as well**.
-# That is no fault: by mean squared error, keeping it is the better deal. Give it up, and its error $(20 - b)^2$ is
-# shared by all $N$ values; keep it, and the rounding error of each value goes from $s_0^2/12$ to $s_1^2/12$. Giving up
-# pays once $N$ exceeds
+# By mean squared error that is the better deal. Let $b$ be the upper border without the 20, and $s_0$ and $s_1$ the
+# scales without and with it. Drop the 20, and its error $(20 - b)^2$ is shared by all $N$ values; keep it, and the
+# rounding error of each value goes from $s_0^2/12$ to $s_1^2/12$. Dropping pays once $N$ exceeds
 #
 # $$N^* = \frac{(20 - b)^2}{(s_1^2 - s_0^2)/12} \tag{1}$$
+#
+# But Histogram doesn't really weigh that up. Each step of its search drops a hundred-thousandth of the values at one
+# end, and it stops when the estimated error rises. The first step has nothing to compare with and is always taken
+# (`_non_linear_param_search` in `observer.py`, torchao 0.18.0). So a single outlier among more than 100,000 values is
+# dropped at once, whether that pays or not:
 
 # %%
 b = ranges[HistogramObserver][1]
@@ -209,23 +218,40 @@ s_0 = (b - ranges[HistogramObserver][0]) / 255
 s_1 = (spoiled[HistogramObserver][1] - spoiled[HistogramObserver][0]) / 255
 n_star = (20 - b) ** 2 / ((s_1**2 - s_0**2) / 12)
 n_here = sum(len(batch) for batch in stream())
-assert n_here < n_star / 2, "with so many values, clipping would pay"
+assert n_here < n_star / 2, "with so many values, dropping would pay"
 
-many = torch.randn(2_000_000, generator=torch.Generator().manual_seed(0))
-many[0] = 20.0
-assert len(many) > 2 * n_star, "with so few values, clipping doesn't pay"
-one_in_many = chosen_range(HistogramObserver(**INT8), [many])
-assert one_in_many[1] < 6, "one value of two million stayed in the range"
+
+def squared_error(data, bounds):
+    """Mean squared error of an int8 round trip with this range."""
+    s = (bounds[1] - bounds[0]) / 255
+    z = round(-128 - bounds[0] / s)
+    restored = torch.fake_quantize_per_tensor_affine(data, s, z, -128, 127)
+    return (restored - data).square().mean().item()
+
+
+borders = {}  # number of values -> upper border that Histogram chose
+for n in (100_000, 101_000):
+    data = torch.randn(n, generator=torch.Generator().manual_seed(0))
+    data[0] = 20.0
+    bounds = chosen_range(HistogramObserver(**INT8), [data])
+    borders[n] = bounds[1]
+assert borders[100_000] > 19 and borders[101_000] < 6, (
+    f"another rule: {borders}"
+)
+
+everything = chosen_range(MinMaxObserver(**INT8), [data])
+dearer = squared_error(data, bounds) / squared_error(data, everything)
+assert n < n_star / 2 and dearer > 2, "dropping the 20 paid off"
 
 # %% tags=["plot"]
 say(
     T(
-        zh=f"這裡的 $N^*$ 約是 {n_star:,.0f}，而資料只有 {n_here:,} 個值，所以 Histogram 留住了 20；"
-        f"換成 {len(many):,} 個值裡的一個，它就捨棄了，上界變成 {one_in_many[1]:.2f}。"
-        "預測 1 的答案：MinMax 與 Histogram 包含 20。",
-        en=f"Here $N^*$ is about {n_star:,.0f}, and there are just {n_here:,} values, so Histogram kept the 20. "
-        f"As one of {len(many):,} values it was given up, and the upper border became {one_in_many[1]:.2f}. "
-        "The answer to prediction 1: MinMax and Histogram contain 20.",
+        zh=f"預測 1 的答案：MinMax 與 Histogram 包含 20。這裡有 {n_here:,} 個值，$N^*$ 約是 {round(n_star, -4):,.0f}，留住它是對的。"
+        f"100,000 個值裡的一個，Histogram 也留住；{n:,} 個值裡的一個就捨棄了，上界是 {borders[n]:.2f}，"
+        f"均方誤差卻是全收的 {dearer:.1f} 倍：捨棄得太早。",
+        en=f"The answer to prediction 1: MinMax and Histogram contain 20. With {n_here:,} values here and an $N^*$ of about "
+        f"{round(n_star, -4):,.0f}, keeping it is right. Histogram also keeps one 20 among 100,000 values. Among {n:,} it is dropped, "
+        f"the upper border is {borders[n]:.2f}, and the mean squared error is {dearer:.1f} times that of taking everything: dropped too soon.",
     )
 )
 
@@ -263,7 +289,7 @@ table(
         for kind in KINDS
     ],
     [
-        T(zh="20 在第幾批 → 上界", en="upper border, with the 20 in"),
+        T(zh="範圍的上界，20 放在", en="upper border, with the 20 in"),
         T(zh="第 1 批", en="batch 1"),
         T(zh="第 6 批", en="batch 6"),
         T(zh="第 20 批", en="batch 20"),
@@ -347,27 +373,16 @@ largest = weight.abs().amax(dim=(1, 2, 3))  # for each channel
 assert torch.allclose(scales, largest / 127, rtol=1e-5), "not max|w| / 127"
 assert abs(scales.max() / one_scale - 1) < 1e-5, "not the widest channel"
 
-# %% tags=["plot"]
-weakest = largest.min()
-in_steps = (weakest / one_scale).round().int().item()
-say(
-    T(
-        zh=f"per-tensor 的 scale 由範圍最寬的 channel 決定。最窄的 channel 窄了 {largest.max() / weakest:.0f} 倍，"
-        f"用同一個 scale，它的值只落在 −{in_steps} 到 {in_steps} 這幾個整數上；per-channel 讓它用滿 −127 到 127。",
-        en=f"The per-tensor scale is that of the widest channel. The narrowest is {largest.max() / weakest:.0f} times "
-        f"narrower: with the common scale its values only reach integers from −{in_steps} to {in_steps}, while per-channel lets it "
-        "use all from −127 to 127.",
-    )
-)
-
 # %% [markdown] lang="zh"
-# 這對準確率有多重要，[M01-3](../m01_first_ptq/3_quantization_config.py) 會量。兩個容易踩到的地
-# 方：`PerChannelMinMaxObserver` 預設是**非**對稱的，要自己給 `qscheme`；而一般的 observer 不收 per-channel 的 `qscheme`：
+# per-tensor 的 scale 就是最寬的 channel 的，窄的 channel 只分到幾個整數；窄多少、對準確率有多重
+# 要，[M01-3](../m01_first_ptq/3_quantization_config.py) 量過。兩個容易踩到的地方：`PerChannelMinMaxObserver` 預設是**非**對稱
+# 的，要自己給 `qscheme`；而一般的 observer 不收 per-channel 的 `qscheme`：
 
 # %% [markdown] lang="en"
-# How much that matters for accuracy is measured in [M01-3](../m01_first_ptq/3_quantization_config.py). Two things to
-# trip over: `PerChannelMinMaxObserver` is **a**symmetric unless you pass a `qscheme`, and the plain observers refuse a
-# per-channel one:
+# The per-tensor scale is that of the widest channel, which leaves the narrow ones with a few integers. How few, and what
+# that does to accuracy, we measured in [M01-3](../m01_first_ptq/3_quantization_config.py). Two things to trip over:
+# `PerChannelMinMaxObserver` is **a**symmetric unless you pass a `qscheme`, and the plain observers refuse a per-channel
+# one:
 
 # %%
 assert PerChannelMinMaxObserver().qscheme == torch.per_channel_affine
@@ -429,7 +444,7 @@ late(torch.tensor(cases["nan"]))  # no error yet
 assert late.min_val.isnan(), "nan was left out"
 
 # %% [markdown] lang="zh"
-# - **nan** 一定會丟出例外，但要到 convert 才丟（Histogram 則是校準當下），而且不說是哪條邊。
+# - **nan** 一定會引發例外，但要到 convert 才發生（Histogram 則是校準當下），而且不說是哪條邊。
 # - **inf** 最陰險：MinMax 一聲不吭給出無限大的 scale，Histogram 則警告並略過那個值。
 # - **全零**得到 `eps`，預設是 float32 的 epsilon；`XNNPACKQuantizer` 的設定把它提高到 $2^{-12}$，大概是怕 scale 小到後端
 #   不能用（這是推測，沒有量到）。代價是總範圍小於 $255 \times 2^{-12} \approx 0.06$ 的 activation，格子比需要的粗。
@@ -468,17 +483,19 @@ assert tiny.calculate_qparams()[0].item() == 2**-12, "eps is not the floor"
 # ## 一個壞掉的像素
 #
 # 現在換成真的模型。256 張校準圖片，第 4 批第一張圖的一個像素是 200；比較三種 observer。換 observer 只要換
-# `QuantizationSpec` 裡的一欄（[概覽](0_overview.py)）：
+# `QuantizationSpec` 裡的一欄（[概覽](0_overview.py)）；`PTQQuantizer` 是本課程的，標註和 `XNNPACKQuantizer` 一樣，只是比較快。
 
 # %% [markdown] lang="en"
 # ## One hot pixel
 #
 # Now for a real model. Among 256 calibration images, one pixel of the first image in the fourth batch is 200. We compare
-# the three observers; switching takes one field of the `QuantizationSpec` ([overview](0_overview.py)):
+# the three observers; switching takes one field of the `QuantizationSpec` ([overview](0_overview.py)). `PTQQuantizer` is
+# the course's own: it annotates as `XNNPACKQuantizer` does, only faster.
 
 # %%
+from common.quantizers import PTQQuantizer
+
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-    XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -497,7 +514,7 @@ def prepare(kind):
     batch = torch.export.Dim("batch", min=1, max=4096)
     example, shapes = (images[:2].clone(),), ({0: batch},)
     program = torch.export.export(model, example, dynamic_shapes=shapes)
-    quantizer = XNNPACKQuantizer().set_global(config)
+    quantizer = PTQQuantizer().set_global(config)
     return prepare_pt2e(program.module(), quantizer)
 
 
@@ -507,23 +524,29 @@ def accuracy(gm):
 
 
 # %%
-def calibrated_accuracy(prepared, hot_pixel):
+def calibrated(prepared, hot_pixel):
     for number, (batch,) in enumerate(calibration_batches(256)):
         if number == 3 and hot_pixel:
             batch[0, 0, 8, 8] = 200.0
         with torch.no_grad():
             prepared(batch)
-    return accuracy(convert_pt2e(prepared))
+    return convert_pt2e(prepared)
 
 
-fp32, results = accuracy(model), {}
+def range_widths(gm):
+    q = torch.ops.quantized_decomposed.quantize_per_tensor.default
+    nodes = gm.graph.find_nodes(op="call_function", target=q)
+    return {node.args[0].name: 255 * node.args[1] for node in nodes}
+
+
+fp32, results, widths = accuracy(model), {}, {}
 for kind in KINDS:
     prepared = prepare(kind)
     clean_copy = copy.deepcopy(prepared)
-    results[kind] = (
-        calibrated_accuracy(clean_copy, hot_pixel=False),
-        calibrated_accuracy(prepared, hot_pixel=True),
-    )
+    hot = calibrated(prepared, hot_pixel=True)
+    clean_accuracy = accuracy(calibrated(clean_copy, hot_pixel=False))
+    results[kind] = clean_accuracy, accuracy(hot)
+    widths[kind] = range_widths(hot)
 
 # %%
 for kind, (without, _) in results.items():
@@ -532,17 +555,27 @@ _, minmax_hot = results[MinMaxObserver]
 _, average_hot = results[MovingAverageMinMaxObserver]
 assert minmax_hot < fp32 - 0.1, "one hot pixel should ruin MinMax"
 assert average_hot > fp32 - 0.01, "an average should not mind one pixel"
+by_histogram = widths[HistogramObserver]
+assert by_histogram["x"] < 5, "the hot pixel stayed in the input's range"
+assert by_histogram["relu"] > 50, "behind a convolution it is gone as well"
 
 # %% tags=["plot"]
 table(
     [
-        [f"`{kind.__name__}`", f"{without:.2%}", f"{hot:.2%}"]
+        [
+            f"`{kind.__name__}`",
+            f"{without:.2%}",
+            f"{hot:.2%}",
+            *(f"{widths[kind][name]:.1f}" for name in ("x", "relu")),
+        ]
         for kind, (without, hot) in results.items()
     ],
     [
         T(zh=f"準確率（fp32 {fp32:.2%}）", en=f"accuracy (fp32 {fp32:.2%})"),
         T(zh="乾淨的校準資料", en="clean calibration"),
         T(zh="一個像素是 200", en="one pixel is 200"),
+        T(zh="這時的範圍寬：輸入", en="its range width: input"),
+        T(zh="範圍寬：第一個 relu", en="range width: first ReLU"),
     ],
 )
 
@@ -551,8 +584,8 @@ _, histogram_hot = results[HistogramObserver]
 lost = fp32 - histogram_hot
 if lost > 0.01:
     histogram_says = T(
-        zh=f"預設的 Histogram 也掉了 {lost * 100:.1f} 個百分點，沒有擋住它",
-        en=f"the default, Histogram, lost {lost * 100:.1f} points as well and did not stop it",
+        zh=f"預設的 Histogram 也掉了 {lost * 100:.1f} 個百分點",
+        en=f"the default, Histogram, lost {lost * 100:.1f} points as well",
     )
 else:
     histogram_says = T(
@@ -570,10 +603,16 @@ say(
 )
 
 # %% [markdown] lang="zh"
+# Histogram 在輸入那條邊擋住了壞像素：近二十萬個像素值裡單獨的一個，第一步就被捨棄。可是 3×3 的 conv 已經把它擴散到 9 個位
+# 置、16 個 channel；這麼多大的值，搜尋就留在範圍裡了。
+#
 # 別急著說移動平均最好。它捨棄了極值，均方誤差更大；這裡準確率沒事，是因為壞像素本來就不該留。若極值是真的訊號，捨棄它
 # 就是飽和。先弄清楚離群值是**壞資料還是真資料**：壞的，從校準資料裡拿掉；真的，才輪到挑 observer。
 
 # %% [markdown] lang="en"
+# At the input, Histogram stopped the broken pixel: it is one of almost 200,000 values and goes with the first step. But
+# the 3×3 convolution has spread it over 9 positions and 16 channels, and so many large values keep their place.
+#
 # Don't conclude that the moving average is best. It gives up extremes and has the larger mean squared error; accuracy
 # survived here because a broken pixel deserves to be given up. Where extremes are signal, giving them up is saturation.
 # First find out whether an outlier is **bad data or real data**. Bad: take it out of the calibration data. Real: now
@@ -581,28 +620,19 @@ say(
 
 # %%
 with_outlier = torch.cat(stream(outlier_in=5))
-
-
-def squared_error(bounds):
-    s = (bounds[1] - bounds[0]) / 255
-    z = round(-128 - bounds[0] / s)
-    restored = torch.fake_quantize_per_tensor_affine(
-        with_outlier, s, z, -128, 127
-    )
-    return (restored - with_outlier).square().mean().item()
-
-
-by_average = squared_error(spoiled[MovingAverageMinMaxObserver])
-by_histogram = squared_error(spoiled[HistogramObserver])
+by_average, by_histogram = (
+    squared_error(with_outlier, spoiled[kind])
+    for kind in (MovingAverageMinMaxObserver, HistogramObserver)
+)
 assert by_average > 2 * by_histogram, "the average has the smaller error"
 
 # %% [markdown] lang="zh"
 # ## 小結
 #
 # - MinMax 全收；移動平均逐批移動一小步；Histogram 搜尋均方誤差小的範圍，只是近似。
-# - int8 時，直方圖要在資料遠多過式 (1) 的 $N^*$ 時才會捨棄離群值；4 位元時它仍以為有 256 格。
+# - 直方圖的第一步一定會走：超過 100,000 個值裡的單獨一個離群值必被捨棄，不管式 (1)；4 位元時它仍以為有 256 格。
 # - 移動平均不怕偶發的離群值，但第一批的分量最重。
-# - nan 會丟出例外，inf 可能一聲不吭；沒看過資料只有一句警告。
+# - nan 會引發例外，inf 可能一聲不吭；沒看過資料只有一句警告。
 # - 一個壞像素就能毀掉校準：先檢查資料，再選 observer。
 
 # %% [markdown] lang="en"
@@ -610,8 +640,8 @@ assert by_average > 2 * by_histogram, "the average has the smaller error"
 #
 # - MinMax takes all; a moving average moves by a small step per batch; Histogram searches, approximately, for a small
 #   mean squared error.
-# - At int8 a histogram gives up an outlier only when there are many more values than $N^*$ in (1); at 4 bits it still
-#   believes in 256 steps.
+# - A histogram's first step is always taken: a single outlier among more than 100,000 values is dropped, whatever (1)
+#   says. At 4 bits it still believes in 256 steps.
 # - A moving average doesn't mind an occasional outlier, but its first batch weighs most.
 # - nan raises an error, inf may pass in silence, and an observer without data leaves one warning.
 # - One broken pixel can ruin a calibration: check the data first, then choose an observer.

@@ -74,7 +74,8 @@ s, z, q_min, q_max = 0.01, 0, -128, 127
 
 
 def by_formula(x):
-    return s * ((x * (1 / s)).round().clamp(q_min, q_max) - z)
+    q = ((x * (1 / s)).round() + z).clamp(q_min, q_max)
+    return s * (q - z)
 
 
 def by_graph_ops(x):
@@ -318,6 +319,7 @@ model = get_model("conv_relu")
 with torch.no_grad():
     fp32_output = model(image)
 
+# train or eval mode: no difference without BN and dropout
 exported = torch.export.export(model, (image,)).module()
 four_bits = {"weight_qmin": -7, "weight_qmax": 7}  # weights, per tensor
 config = get_symmetric_quantization_config(is_qat=True, **four_bits)
@@ -448,13 +450,13 @@ table(
 )
 
 # %% [markdown] lang="zh"
-# 差別大約是 $1/(2n)$：8 位元不到 0.5 %，通常看不出來；4 位元大約 7 %，模型訓練時適應的格子，部署時挪動了。這是預測 3 的答案。拿真的
+# 差別大約是 $1/(2n)$：8 位元不到 0.5%，通常看不出來；4 位元大約 7%，模型訓練時適應的格子，部署時挪動了。這是預測 3 的答案。拿真的
 # convert 驗證：q、dq 上的是 `calculate_qparams()` 的答案。解法（不用融合版）和它救回多少準確率，在
 # [M06-3](../m06_qat/3_deployed_scales.py)。
 
 # %% [markdown] lang="en"
-# The difference is about $1/(2n)$. At 8 bits that is less than 0.5 % and mostly invisible; at 4 bits it is about
-# 7 %: the steps the model got used to in training have moved by deployment. That answers prediction 3. We check it with a real convert: its
+# The difference is about $1/(2n)$. At 8 bits that is less than 0.5% and mostly invisible; at 4 bits it is about
+# 7%: the steps the model got used to in training have moved by deployment. That answers prediction 3. We check it with a real convert: its
 # dq carries the answer of `calculate_qparams()`. The remedy (no fused module), and how much accuracy it saves, is in
 # [M06-3](../m06_qat/3_deployed_scales.py).
 
