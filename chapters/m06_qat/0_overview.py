@@ -17,7 +17,7 @@
 # - 什麼時候該輪到 QAT，之前先試什麼
 # - 訓練時哪些東西由 optimizer 移動，哪些由前向自己移動
 # - 為什麼「每個 weight 各自捨入到最近的一格」不一定最好
-# - 為什麼少了 fake quant，再訓練多久都沒有用
+# - 為什麼少了 fake quant，訓練就看不到捨入
 
 # %% [markdown] lang="en"
 # # M06 Overview | What QAT trains, and against what
@@ -39,7 +39,7 @@
 # - When it is QAT's turn, and what to try before
 # - What the optimizer moves in training, and what the forward pass moves by itself
 # - Why rounding each weight to its own nearest step isn't always best
-# - Why training without fake quant doesn't help, however long it lasts
+# - Why training without fake quant is blind to the rounding
 
 # %% [markdown] lang="zh"
 # ## 先預測
@@ -103,17 +103,17 @@ quiet()
 # %% [markdown] lang="zh"
 # ## 最小的例子：八個 weight
 #
-# 一個沒有 bias 的 linear，weight 以 0.1 為一格，寫成「幾格」比較好讀。這些數是挑過的：捨入到最近的整數，每一個都往下
-# （或剛好在格子上），加起來少了 2 格。輸入也是挑過的：八個 channel 一起變大變小，像 relu 之後的 activation 常有的樣子。
-# 於是八個小誤差不會互相抵消，而是全部加在一起。
+# 一個沒有 bias 的 linear。4 位元的整數最大是 7，最大的 weight 是 0.7，所以一格（scale）是 0.1；下面把 weight 寫成「幾
+# 格」，比較好讀。這些數是挑過的：捨入到最近的整數，每一個都往下（或剛好在格子上），加起來少了 2 格。輸入也是挑過的：八
+# 個 channel 一起變大變小，像 ReLU 之後的 activation 常有的樣子。於是八個小誤差不會互相抵消，而是全部加在一起。
 
 # %% [markdown] lang="en"
 # ## The smallest example: eight weights
 #
-# A linear layer without bias. Its weights come in steps of 0.1, so we write them as numbers of steps. They were chosen:
-# rounded to the nearest integer each goes down (or sits on a step already), 2 steps in total. So were the inputs: the
-# eight channels grow and shrink together, as activations behind a ReLU often do. Eight small errors then don't cancel
-# out, they all add up.
+# A linear layer without bias. The largest 4-bit integer is 7 and the largest weight 0.7, so one step (the scale) is
+# 0.1; below, weights are written as numbers of steps. They were chosen: rounded to the nearest integer, each goes down
+# (or sits on a step already), 2 steps in total. So were the inputs: the eight channels grow and shrink together, as
+# activations after a ReLU often do. Eight small errors then don't cancel out; they all add up.
 
 # %%
 STEP = 0.1
@@ -140,7 +140,7 @@ with torch.no_grad():
 # （[M06-3](3_deployed_scales.py)）。
 #
 # `prepare_qat_pt2e` 取代 `prepare_pt2e`。export 的圖和模型共用參數，所以先 `copy.deepcopy`，原來的 `model` 才不會跟著被
-# 訓練。為了讓例子單純，我們看過一遍資料就用 `disable_observer` 固定範圍：從此格子不動，動的只有 weight。
+# 訓練。為了讓例子單純，observer 看過一遍資料，就用 `disable_observer` 固定範圍：從此格子不動，動的只有 weight。
 
 # %% [markdown] lang="en"
 # ### Prepare: fake quant goes into the graph
@@ -390,18 +390,18 @@ assert crossed == closest, "not those that were closest to the line"
 
 # %% [markdown] lang="zh"
 # 輸出太低，所以 STE 的梯度把八個 weight 一起往上推。多數只是在自己的格子裡移動，整數不變；最靠近界線的先越過 0.5，整數
-# 加 1，輸出的誤差補回來，梯度就沒了。**訓練移動的是 fp32 weight，目的是讓它捨入到對的那一邊**；這也是預測 1 的答案。
+# 加 1，輸出的誤差補回來，梯度就沒了。**訓練移動的是 fp32 weight，讓它捨入到對的那一邊**；這也是預測 1 的答案。
 #
 # ## 整個模型裡，誰在動
 #
-# 真的模型還有 BN（BatchNorm），而且 observer 不會一開始就固定。拿訓練好的 TinyConvNet 的開頭（conv、BN、relu），在訓練
+# 真的模型還有 BN（BatchNorm），而且 observer 不會一開始就固定。拿訓練好的 TinyConvNet 的開頭（conv、BN、ReLU），在訓練
 # 模式下 export，先做一次前向，再讓 optimizer 走一步，看狀態裡各有什麼變了：
 
 # %% [markdown] lang="en"
 # The output is too low, so the gradient of the STE pushes all eight weights up. Most of them only move within their
 # step, and their integers stay. The closest to the line cross 0.5 first; their integers grow by 1, the error of the
-# output is made up for, and the gradient is gone. **Training moves fp32 weights, in order that they round to the right
-# side.** That answers prediction 1, too.
+# output is made up for, and the gradient is gone. **Training moves fp32 weights so that they round to the right side.**
+# That answers prediction 1, too.
 #
 # ## Who moves in a whole model
 #
@@ -496,8 +496,8 @@ table(
 # 預測 3 的答案：沒有 optimizer，BN 的統計量與 fake quant 的範圍也已經變了。所以拿準備好的圖去評估，評估本身就會改動它
 # （[M06-1](1_qat_loop.py)）；所以訓練後段要把這兩樣凍結，weight 才有固定的目標可追（[M06-2](2_schedule.py)）。
 #
-# 最後一個 assert 回答了「對著什麼訓練」：weight 的 fake quant 看到的是折進 BN 之後的 weight，也就是部署時真正存成整數的
-# 那一個（怎麼做到的，見 [M04-2](../m04_batchnorm/2_qat_conv_bn.py)）。
+# 最後一個 assert 回答了「對著什麼訓練」：weight 的 fake quant 看到的，是已經把 BN 折進去的 weight，也就是部署時真正存成
+# 整數的那一個（怎麼做到的，見 [M04-2](../m04_batchnorm/2_qat_conv_bn.py)）。
 
 # %% [markdown] lang="en"
 # The answer to prediction 3: without any optimizer, BN's statistics and the ranges of the fake quants have changed. So
@@ -540,7 +540,7 @@ table(
 # %% [markdown] lang="zh"
 # ## 小結
 #
-# - QAT 是最後一招：先試 per-channel、校準資料、混合精度。
+# - QAT 是最後一招：先試 per-channel 的 weight、別的 observer 或校準資料、混合精度。
 # - 訓練的是 fp32 的參數；前向有捨入，STE 讓梯度穿過去，weight 會移到捨入後 loss 較小的那一邊。
 # - 每個 weight 各自捨入到最近不一定最好：誤差能互相抵消，比各自都小更重要。
 # - 除了 optimizer，前向自己也會移動 BN 的統計量與 fake quant 的範圍。
@@ -548,7 +548,7 @@ table(
 # %% [markdown] lang="en"
 # ## Recap
 #
-# - QAT is the last resort: first try per-channel weights, calibration data, mixed precision.
+# - QAT is the last resort: first try per-channel weights, another observer or other calibration data, mixed precision.
 # - What trains are fp32 parameters. The forward pass rounds, the STE lets the gradient through, and weights move to the
 #   side where, once rounded, the loss is smaller.
 # - To round each weight to its nearest step isn't always best: errors that cancel are worth more than errors that are
@@ -576,12 +576,15 @@ assert torch.equal(float_integers, nearest), "integers changed"
 
 # %% [markdown] lang="zh" tags=["solution"]
 # 和 `rounded` 相同，訓練等於沒做。少了 fake quant，loss 一開始就是 0，沒有東西可學；convert 才第一次捨入。真的模型
-# 上，loss 不會剛好是 0，訓練照樣進行，卻一樣看不到捨入。設定漏了 `is_qat=True` 就會這樣，而且不會有任何訊息。
+# 上，loss 不會剛好是 0，訓練照樣進行，卻一樣看不到捨入：weight 就算換到比較好的位置，也不是 loss 要它去的
+# （[M06-1](1_qat_loop.py) 的對照組會量）。設定漏了 `is_qat=True` 就會這樣，而且不會有任何訊息。
 
 # %% [markdown] lang="en" tags=["solution"]
 # Those of `rounded`: training did nothing. Without fake quant the loss is 0 from the start, so there is nothing to
 # learn; the first rounding happens at convert. With a real model the loss isn't exactly 0 and training goes on, just as
-# blind to the rounding. That is what happens, without any message, if the configuration lacks `is_qat=True`.
+# blind to the rounding: if weights end up in better places, the loss didn't ask for it (the control of
+# [M06-1](1_qat_loop.py) measures it). That is what happens, without any message, if the configuration lacks
+# `is_qat=True`.
 
 # %% [markdown] lang="zh"
 # ## 本章地圖
@@ -589,7 +592,7 @@ assert torch.equal(float_integers, nearest), "integers changed"
 # | 頁 | 做什麼 |
 # | --- | --- |
 # | [M06-1 QAT 的迴圈](1_qat_loop.py) | 4 位元的 TinyConvNet：PTQ 失敗，QAT 救回來；對照組；怎麼存檔與評估 |
-# | [M06-2 排程](2_schedule.py) | 學習率、BN、範圍何時凍結，用曲線比較 |
+# | [M06-2 排程](2_schedule.py) | 學習率怎麼降，BN 與範圍何時凍結，用曲線比較 |
 # | [M06-3 部署的 scale](3_deployed_scales.py) | 訓練時的 scale 與部署的並排；融合版在 4 位元時差在哪裡 |
 #
 # 這一章刻意跳過：fake quant 的內部（[M02-2](../m02_observers/2_fake_quant.py)）、conv-BN 的改寫
@@ -613,7 +616,7 @@ assert torch.equal(float_integers, nearest), "integers changed"
 # | Page | What happens there |
 # | --- | --- |
 # | [M06-1 The QAT loop](1_qat_loop.py) | TinyConvNet at 4 bits: PTQ fails, QAT rescues it; a control; how to save and evaluate |
-# | [M06-2 Schedules](2_schedule.py) | when to freeze learning rate, BN and ranges, compared by curves |
+# | [M06-2 Schedules](2_schedule.py) | how the learning rate falls, when to freeze BN and ranges; compared by curves |
 # | [M06-3 Deployed scales](3_deployed_scales.py) | scales in training and deployed ones side by side; what the fused version does at 4 bits |
 #
 # Left out on purpose: the inside of fake quant ([M02-2](../m02_observers/2_fake_quant.py)), how conv-BN is rewritten

@@ -2,7 +2,7 @@
 # # M06-1 | QAT 的迴圈：從 prepare 到 convert
 #
 # 這一頁把 QAT（量化感知訓練）完整走一遍：先找一個 PTQ（訓練後量化）明顯失敗的例子，再用 200 步訓練救它，最後用配對的信
-# 賴區間回答兩個問題：真的救回來了嗎？功勞是 fake quant 的，還是單純多訓練了 200 步？沿路有六個陷阱，其中四個不出聲。
+# 賴區間回答兩個問題：真的救回來了嗎？功勞是 fake quant 的，還是單純多訓練了 200 步？沿路有幾個陷阱，大多不出聲。
 #
 # **讀完你會知道**
 #
@@ -17,7 +17,7 @@
 # This page goes all the way through QAT (quantization-aware training). First we need a case where PTQ (post-training
 # quantization) visibly fails; then 200 steps of training come to its rescue; in the end paired confidence intervals
 # answer two questions. Is it really rescued? And does the credit belong to fake quant, or to 200 more steps as such? On
-# the way there are six traps, four of them silent.
+# the way there are several traps, most of them silent.
 #
 # **What you will know**
 #
@@ -139,7 +139,8 @@ say(
 # 三件事要先做對：
 #
 # - **`copy.deepcopy`**：export 的圖和模型共用參數與 BN 的統計量，訓練圖就是訓練模型。要留住 fp32 的原樣，先複製。
-# - **`.train()`**：BN 的模式在 export 時寫進圖裡（[M04-3](../m04_batchnorm/3_train_eval.py)）。
+# - **`.train()`**：BN 的模式在 export 時寫進圖裡，之後對圖呼叫 `.train()` 會丟出例外
+#   （[M04-3](../m04_batchnorm/3_train_eval.py)）。
 # - **範例至少 2 張**：只給 1 張，export 會把批次大小固定成 1。
 #
 # 設定沿用[概覽](0_overview.py)的寫法，包在 `common.qat.qat_config`：activation 8 位元、weight 4 位元，用沒有融合的
@@ -153,7 +154,8 @@ say(
 #
 # - **`copy.deepcopy`**: the exported graph shares parameters and BN statistics with its model, so to train the graph is
 #   to train the model. To keep the fp32 original, copy it first.
-# - **`.train()`**: export writes the mode of BN into the graph ([M04-3](../m04_batchnorm/3_train_eval.py)).
+# - **`.train()`**: export writes the mode of BN into the graph; afterwards, `.train()` on the graph raises
+#   ([M04-3](../m04_batchnorm/3_train_eval.py)).
 # - **At least 2 example images**: with 1, export fixes the batch size at 1.
 #
 # The configuration is that of the [overview](0_overview.py), packed into `common.qat.qat_config`: 8 bits for
@@ -186,7 +188,7 @@ untrained = copy.deepcopy(prepared)  # for experiments
 #
 # ### 陷阱：批次 1 與漏掉的 `is_qat`
 #
-# 只用一張圖片匯出時，動態的批次大小會當場被拒絕；沒要求動態的話，要到第一個批次才失敗。漏掉 `is_qat=True` 更糟：**沒有
+# 只用 1 張圖片匯出時，動態的批次大小會當場被拒絕；沒要求動態的話，要到第一個批次才失敗。漏掉 `is_qat=True` 更糟：**沒有
 # 任何訊息**（預測 2）。圖上放的是普通 observer，訓練照跑，卻是 fp32 的訓練。`check_fake_quant` 是本課程的檢查，圖裡一個
 # fake quant 都沒有就丟出錯誤。拿小模型示範：
 
@@ -229,8 +231,8 @@ assert messages[0] != "no error" != messages[1], "a batch of 1 is fine now"
 # %% [markdown] lang="zh"
 # ## 步驟 3：訓練
 #
-# 就是一般的迴圈：cross entropy、Adam、學習率照 cosine 降到 0。多的只有兩行，把 QAT 特有的狀態依序凍結
-# （[M06-2](2_schedule.py) 會說為什麼選這兩個時機）：
+# 就是一般的迴圈：cross entropy、Adam、學習率照 cosine 降到 0。多的只有兩行，把 QAT 特有的狀態依序凍結（不凍結會怎
+# 樣，[M06-2](2_schedule.py) 會量）：
 #
 # - 第 100 步起，`move_exported_model_to_eval` 讓 BN 改用 running 統計量；參數照樣有梯度。
 # - 第 160 步起，`disable_observer` 讓 fake quant 的範圍不再動，weight 有固定的格子可以靠。
@@ -241,7 +243,7 @@ assert messages[0] != "no error" != messages[1], "a batch of 1 is fine now"
 # ## Step 3: train
 #
 # It is the usual loop: cross entropy, Adam, a learning rate that falls to 0 along a cosine. There are just two more
-# lines, which freeze what only QAT has, one after the other ([M06-2](2_schedule.py) tells why at these steps):
+# lines, which freeze what only QAT has, one after the other ([M06-2](2_schedule.py) measures what happens without):
 #
 # - From step 100 on, `move_exported_model_to_eval` has BN use its running statistics; parameters get gradients as
 #   before.
@@ -359,14 +361,16 @@ assert moved <= counters, f"evaluating changed {moved - counters}"
 # ### 存檔與讀回
 #
 # 整張圖 pickle 不起來，要存 `state_dict`：參數、BN 統計量、fake quant 的範圍與開關都在裡面。不在裡面的是 BN 的模式，因
-# 為它是圖上的引數。所以讀回的步驟是：用同樣的方法 prepare 一張新圖，先移到相同的模式，再 `load_state_dict`。
+# 為它是圖上的引數。所以讀回的步驟是：用同樣的方法 prepare 一張新圖，先移到相同的模式，再 `load_state_dict`。下面先故意
+# 漏掉模式：沒有任何訊息，算出來的卻不同；補上之後逐位元相同。
 
 # %% [markdown] lang="en"
 # ### Save and restore
 #
 # A graph as a whole can't be pickled. Save its `state_dict`: parameters, BN statistics, ranges and switches of the fake
 # quants are all in it. What isn't in it is the mode of BN, which is an argument in the graph. So to restore, prepare a
-# new graph the same way, move it to the same mode, then `load_state_dict`.
+# new graph the same way, move it to the same mode, then `load_state_dict`. The cell first leaves the mode out on
+# purpose: there is no message, but the logits differ. With the mode set, they agree bit for bit.
 
 # %%
 pickled = message_of(lambda: torch.save(prepared, io.BytesIO()), Exception)
@@ -393,22 +397,31 @@ assert torch.equal(logits, fake_quant_logits), "restored another model"
 # %% [markdown] lang="zh"
 # ## 步驟 4、5：convert，然後評估
 #
-# `convert_pt2e` 把 BN 折進 conv、把 fake quant 換成 q 與 dq。QAT 模型的 convert 要花好幾秒，因為 torchao 0.18.0 會為
-# conv-BN 的各種寫法匯出近百個小圖樣，逐一比對（`qat_utils.py`；改寫的內容見
-# [M04-2](../m04_batchnorm/2_qat_conv_bn.py)）。**要報告的是這之後的準確率**：部署的是這張圖，不是訓練的那張。用
-# `FakeQuantize` 時兩者逐位元相同；換成預設的融合版就不一定了（[M06-3](3_deployed_scales.py)）。
+# `convert_pt2e` 把 BN 折進 conv、把 fake quant 換成 q 與 dq。QAT 模型的 convert 比較慢，因為 torchao 0.18.0 會為
+# conv-BN 的各種寫法匯出近百個小樣式，逐一比對（`qat_utils.py`；改寫的內容見
+# [M04-2](../m04_batchnorm/2_qat_conv_bn.py)）。我們的模型只有 conv2d，所以借 `common.qat` 的 `conv2d_patterns_only` 略
+# 過其他的樣式，圖相同，快得多；不加它，`convert_pt2e(prepared)` 一行就夠。
+#
+# **要報告的是這之後的準確率**：部署的是這張圖，不是訓練的那張。用 `FakeQuantize` 時兩者逐位元相同；換成預設的融合版就不
+# 一定了（[M06-3](3_deployed_scales.py)）。
 
 # %% [markdown] lang="en"
 # ## Steps 4 and 5: convert, then evaluate
 #
-# `convert_pt2e` folds BN into the convolutions and puts q and dq in place of the fake quants. On a QAT model that takes
-# seconds, because torchao 0.18.0 exports almost a hundred small patterns, one for each way to write conv-BN, and looks
-# for each of them (`qat_utils.py`; [M04-2](../m04_batchnorm/2_qat_conv_bn.py) has the rewriting itself). **The accuracy
-# to report is the one after it**: this graph gets deployed, not the one in training. With `FakeQuantize` the two agree
-# bit for bit; with the fused default they may not ([M06-3](3_deployed_scales.py)).
+# `convert_pt2e` folds BN into the convolutions and puts q and dq in place of the fake quants. On a QAT model that is
+# slow, because torchao 0.18.0 exports almost a hundred small patterns, one for each way to write conv-BN, and looks for
+# each of them (`qat_utils.py`; [M04-2](../m04_batchnorm/2_qat_conv_bn.py) has the rewriting itself). Our model has
+# conv2d only, so `conv2d_patterns_only` of `common.qat` skips all other patterns: the same graph, much sooner. Without
+# it, the single line `convert_pt2e(prepared)` is all you need.
+#
+# **The accuracy to report is the one after it**: this graph gets deployed, not the one in training. With `FakeQuantize`
+# the two agree bit for bit; with the fused default they may not ([M06-3](3_deployed_scales.py)).
 
 # %%
-quantized = convert_pt2e(prepared)
+from common.qat import conv2d_patterns_only
+
+with conv2d_patterns_only():
+    quantized = convert_pt2e(prepared)
 
 with torch.no_grad():
     quantized_logits = quantized(test_images)
@@ -428,9 +441,9 @@ assert torch.equal(right(model), answers["fp32"]), "the fp32 model changed"
 # %% [markdown] lang="en"
 # ## The control: what if we just train 200 more steps?
 #
-# QAT has two things that PTQ hasn't: fake quant, and 200 steps of training. To see whose credit it is, a copy in fp32
-# is trained by the **same** `train`, on the same batches, for as many steps, and then quantized by PTQ. Its accuracy in
-# fp32 is listed too; it is the fair one to compare with when 200 more steps were spent.
+# QAT has two things that PTQ hasn't: fake quant, and 200 steps of training. To see which one gets the credit, a copy in
+# fp32 is trained by the **same** `train`, on the same batches, for as many steps, and then quantized by PTQ. Its
+# accuracy in fp32 is listed too; for a model that got 200 more steps, that is the fair comparison.
 
 # %%
 control = copy.deepcopy(model).train()
@@ -466,8 +479,8 @@ table(
 )
 
 # %% [markdown] lang="zh"
-# 差距是真的還是運氣？同一批圖片上逐張配對，算 95 % 信賴區間（[M05-1](../m05_accuracy/1_evaluate.py)）；區間含 0 就不下
-# 結論。下面的句子由程式依區間選出：
+# 差距是真的還是運氣？同一批圖片上逐張配對，算 95% 信賴區間（[M05-1](../m05_accuracy/1_evaluate.py)）；區間含 0 就不下結
+# 論。下面的句子由程式依區間選出：
 
 # %% [markdown] lang="en"
 # Are the differences real, or luck? We pair the answers image by image and compute 95% confidence intervals
@@ -480,6 +493,7 @@ founds = {
     for name in ("PTQ", "control", "fp32, 200 more steps")
 }
 assert founds["PTQ"].verdict == "better", "QAT isn't better than PTQ"
+to_control = paired_interval(answers["PTQ"], answers["control"])
 
 # %% tags=["plot"]
 SENTENCES = {
@@ -547,22 +561,32 @@ say(
     T(
         zh=f"預測 1 的答案：PTQ 掉的 {100 * lost:.1f} 個百分點，QAT 救回了 {regained:.0%}。",
         en=f"The answer to prediction 1: of the {100 * lost:.1f} points that PTQ lost, QAT brought back {regained:.0%}.",
-    )
+    ),
+    T(
+        zh=f"對照組和直接 PTQ 比：{points(to_control).zh}。",
+        en=f"The control against plain PTQ: {points(to_control).en}.",
+    ),
 )
 
 # %% [markdown] lang="zh"
+# 對照組和直接 PTQ 若有差距，也不奇怪：fp32 的訓練同樣會移動 weight，範圍與捨入的誤差跟著變，可能變好也可能變壞，只是
+# loss 看不到（這是推測，沒有量到）。
+#
 # 區間只涵蓋「換一批測試圖片」的運氣，不涵蓋「再訓練一次」的運氣：這一頁只訓練了一次。後者有多大，
 # [M06-2](2_schedule.py) 會先量，再拿它來比較排程。
 #
 # ## 小結
 #
 # - 五步：訓練模式 export（先 deepcopy、範例至少 2 張）→ `prepare_qat_pt2e` → 訓練並依序凍結 → `convert_pt2e` → 評估。
-# - 不出聲的陷阱：漏了 `is_qat`、沒有 deepcopy、評估時範圍還在動、`state_dict` 不含 BN 的模式。訓練前用
-#   `check_fake_quant` 擋住第一個。
+# - 不出聲的陷阱：漏了 `is_qat`、沒有 deepcopy、評估時範圍還在動（或用了舊的 `disable_observer`）、`state_dict` 不含 BN
+#   的模式。訓練前用 `check_fake_quant` 擋住第一個。
 # - 存 `state_dict`，不存整張圖；讀回前先移到相同的模式。
 # - 只報告 convert 之後的準確率，並附上「同樣步數的 fp32」當對照。
 
 # %% [markdown] lang="en"
+# If the control differs from plain PTQ, that is no surprise: training in fp32 moves weights too, and with them ranges
+# and rounding errors, for better or worse; the loss just doesn't see it (our inference, not measured).
+#
 # The intervals cover the luck of the test images only, not that of training once more: this page trained once. How much
 # luck that is, [M06-2](2_schedule.py) measures before it compares schedules.
 #
@@ -570,8 +594,8 @@ say(
 #
 # - Five steps: export in training mode (deepcopy first, at least 2 example images) → `prepare_qat_pt2e` → train, and
 #   freeze one thing after the other → `convert_pt2e` → evaluate.
-# - Silent traps: `is_qat` left out, no deepcopy, ranges that move while you evaluate, a `state_dict` without the mode
-#   of BN. `check_fake_quant` before training stops the first one.
+# - Silent traps: `is_qat` left out, no deepcopy, ranges that move while you evaluate (or the old `disable_observer`), a
+#   `state_dict` without the mode of BN. `check_fake_quant` before training stops the first one.
 # - Save the `state_dict`, not the graph; to restore it, move to the same mode first.
 # - Report only the accuracy after convert, next to fp32 trained for as many steps.
 
@@ -626,11 +650,11 @@ say(
 # %% [markdown] lang="zh"
 # ## 接下來
 #
-# 為什麼是第 100 步與第 160 步：[M06-2](2_schedule.py)。為什麼不用預設的融合版：[M06-3](3_deployed_scales.py)。回到 [M06
-# 概覽](0_overview.py)。
+# 第 100 步、第 160 步不凍結會怎樣：[M06-2](2_schedule.py)。為什麼不用預設的融合版：[M06-3](3_deployed_scales.py)。回到
+# [M06 概覽](0_overview.py)。
 
 # %% [markdown] lang="en"
 # ## Next
 #
-# Why steps 100 and 160: [M06-2](2_schedule.py). Why not the fused default: [M06-3](3_deployed_scales.py). Back to the
-# [M06 overview](0_overview.py).
+# What if nothing is frozen at steps 100 and 160: [M06-2](2_schedule.py). Why not the fused default:
+# [M06-3](3_deployed_scales.py). Back to the [M06 overview](0_overview.py).

@@ -67,8 +67,8 @@ test_images, test_labels = test_data()
 # ## 三樣東西在動
 #
 # 圖上有三樣東西會變：參數（weight、bias、BN 的 γ 與 β）、BN 的統計量（`running_mean`、`running_var`），以及每個 fake
-# quant 的 scale。參數由最佳化器更新；另外兩樣只要**呼叫**圖就會更新，和梯度無關。`common.qat` 的 `prepare` 做的是 M06-1
-# 的前幾步：複製訓練好的模型、以 train 模式匯出、插入 fake quant（weight 4 位元，每個 tensor 一個 scale）。
+# quant 的 scale。參數由 optimizer 更新；另外兩樣只要**呼叫**圖就會更新，和梯度無關。`common.qat` 的 `prepare` 做的是
+# M06-1 的前幾步：複製訓練好的模型、在訓練模式下匯出、插入 fake quant（weight 4 位元，每個 tensor 一個 scale）。
 
 # %% [markdown] lang="en"
 # ## Three things move
@@ -76,7 +76,8 @@ test_images, test_labels = test_data()
 # Three things in the graph change: parameters (weights, biases, and γ and β of BN), the statistics of BN
 # (`running_mean`, `running_var`), and the scale of each fake quant. Parameters are updated by the optimizer; the other
 # two change whenever the graph is **called**, gradient or not. `prepare` of `common.qat` takes the first steps of
-# M06-1: copy the trained model, export it in train mode, insert fake quant (4-bit weights, one scale for each tensor).
+# M06-1: copy the trained model, export it in training mode, insert fake quant (4-bit weights, one scale for each
+# tensor).
 
 # %%
 from common.qat import Recipe, fake_quants, prepare
@@ -321,7 +322,7 @@ runs = {
 #
 # Before any comparison: how far apart are results when next to nothing was changed? Same model, same schedule, two more
 # runs with the learning rate one part in a thousand higher and lower. Nobody would call such a rate better or worse;
-# but as soon as one value falls on the other side of a rounding boundary, every later step is another.
+# but as soon as one value falls on the other side of a rounding boundary, every later step is different.
 
 
 # %%
@@ -464,10 +465,10 @@ say(on_swings(swings), on_rises(rises))
 # quant 的格子又把兩者的小差別放大（這是推測，沒有量到）。所以凍結的那一刻 loss 就算升高，也不是學壞了：從這一步起，loss
 # 才是要部署的那個函數的 loss。
 #
-# ## 成對比較
+# ## 配對比較
 #
 # 準確率不一樣還不夠，要問差多少才算數。做法和 [M05-1](../m05_accuracy/1_evaluate.py) 相同：同一批 2,000 張測試圖片，數
-# 出改動之後由對變錯、由錯變對的張數，得到差異的 95 % 區間。區間只涵蓋測試圖片的運氣，不含訓練的運氣，所以再加兩道門
+# 出改動之後由對變錯、由錯變對的張數，得到差距的 95% 區間。區間只涵蓋測試圖片的運氣，不含訓練的運氣，所以再加兩道門
 # 檻：**三個模型的區間都在 0 的同一邊，而且平均差異比上面量到的起伏大**，才說比較好或比較差。
 
 # %% [markdown] lang="en"
@@ -480,7 +481,7 @@ say(on_swings(swings), on_rises(rises))
 #
 # It isn't enough that accuracies differ; the question is which difference counts. As in
 # [M05-1](../m05_accuracy/1_evaluate.py), we take the same 2,000 test images, count those that went from right to wrong
-# and from wrong to right, and get a 95 % interval for the change. The interval covers the luck of the test images, not
+# and from wrong to right, and get a 95% interval for the change. The interval covers the luck of the test images, not
 # that of training, so there are two more hurdles: we call a schedule better or worse only if **the intervals of all
 # three models lie on the same side of 0, and the mean change is larger than the spread measured above**.
 
@@ -544,8 +545,8 @@ table(
         T(zh="結論", en="verdict"),
     ],
     caption=T(
-        zh="seed 那三欄：和基準相比變了幾個百分點，方括號是成對的 95 % 區間。",
-        en="The columns of seeds: change against the baseline in percentage points, with the paired 95 % interval.",
+        zh="seed 那三欄：和基準相比變了幾個百分點，方括號是配對的 95% 區間。",
+        en="The columns of seeds: change against the baseline in percentage points, with the paired 95% interval.",
     ),
 )
 
@@ -570,7 +571,7 @@ def conclusions(changes, spread):
     reasons = {
         "disagree": T(
             zh="三個模型的結論不一致：三個區間裡有 {clear} 個不含 0",
-            en="The three models disagree, with intervals that exclude 0 for {clear} of them",
+            en="The three models disagree ({clear} of the 3 intervals exclude 0)",
         ),
         "all contain 0": T(
             zh="三個區間都含 0", en="All three intervals contain 0"
@@ -604,9 +605,16 @@ def conclusions(changes, spread):
 
 
 say(conclusions(changes, spread))
+worst = min(changes, key=lambda name: sum(i.change for i in changes[name]))
+say(
+    T(
+        zh=f"三種改動裡，平均準確率最低的是「{NAMES[worst].zh}」，{mean_accuracy(worst)}（預測 4）。",
+        en=f"Of the three changes, “{NAMES[worst].en}” has the lowest mean accuracy, {mean_accuracy(worst)} (prediction 4).",
+    )
+)
 
 # %% [markdown] lang="zh"
-# 這回答了預測 4。差異是對這個模型、這份資料、200 步說的；換了任務，要用同樣的方法重量一次。
+# 平均最低還不算數，要看它的結論。差異是對這個模型、這份資料、200 步說的；換了任務，要用同樣的方法重量一次。
 #
 # ## 看 scale 停下來
 #
@@ -614,13 +622,13 @@ say(conclusions(changes, spread))
 # weight，下圖是它後面 ReLU 的輸出：
 
 # %% [markdown] lang="en"
-# That answers prediction 4. It holds for this model, this data and 200 steps; for another task, measure again in the
-# same way.
+# The lowest mean alone settles nothing; the verdict does. All of this holds for this model, this data and 200 steps;
+# for another task, measure again in the same way.
 #
 # ## Watching scales come to rest
 #
 # Do scales really stop after `disable_observer`? At every step, `trained` has recorded the scale of each fake quant. On
-# top, the weight of the first convolution; below, the output of the ReLU behind it:
+# top, the weight of the first convolution; below, the output of the ReLU after it:
 
 # %%
 frozen, moving = runs["baseline"][0], runs["observers never frozen"][0]
@@ -699,13 +707,14 @@ say(
 #
 # | 什麼 | 用什麼停下來 | 什麼時候，為什麼 |
 # | --- | --- | --- |
+# | 學習率 | cosine 降到 0 | 從頭到尾；最後幾步不再大幅移動 weight |
 # | BN | `move_exported_model_to_eval` | 中途；之後訓練的就是要部署的函數 |
 # | observer | `disable_observer` | 接近尾聲；格子固定，評估不再改到它 |
 # | fake quant | 不停 | 關了就不是 QAT |
 # | weight 的範圍 | 和 observer 一起停 | `averaging_constant=1.0`：weight 不是抽樣，不必平均 |
 #
 # - 訓練中的圖一呼叫就會變：評估用凍結的複本。
-# - 先量雜訊，再比排程；區間含 0、或各模型不一致，就不說誰好。
+# - 先量雜訊，再比排程；區間含 0、各模型不一致、或平均差異沒有超過雜訊，就不說誰好。
 # - 準確率以 convert 之後的為準（[M06-3](3_deployed_scales.py)）。
 
 # %% [markdown] lang="en"
@@ -713,13 +722,15 @@ say(
 #
 # | What | Stopped by | When, and why |
 # | --- | --- | --- |
-# | BN | `move_exported_model_to_eval` | on the way; from then on we train the function that is deployed |
+# | learning rate | falls to 0 along a cosine | throughout; the last steps no longer move weights far |
+# | BN | `move_exported_model_to_eval` | midway; from then on we train the function that is deployed |
 # | observers | `disable_observer` | near the end; steps stay put and evaluations can't move them |
 # | fake quant | nothing | without it, it isn't QAT |
 # | range of weights | stops with the observers | `averaging_constant=1.0`: a weight is no sample, there is nothing to average |
 #
 # - A graph in training changes whenever it is called: evaluate a frozen copy.
-# - Measure the noise, then compare schedules; where intervals contain 0 or models disagree, don't call either better.
+# - Measure the noise, then compare schedules; where intervals contain 0, models disagree, or the mean is within the
+#   noise, don't call either better.
 # - The accuracy that counts is the one after convert ([M06-3](3_deployed_scales.py)).
 
 # %% [markdown] lang="zh"
@@ -760,7 +771,7 @@ print(f"frozen at once: {blind:.2%}, after one batch: {informed:.2%}")
 
 # %% [markdown] lang="zh" tags=["solution"]
 # 每個 scale 都還是起始值 1.0：activation 被捨入成整數，小於 0.5 的 weight 全變成 0，四個類別只剩亂猜，而且沒有任何訊
-# 息。 observer 要看過資料才能凍結；看一批之後的準確率，就是沒訓練的 4 位元 PTQ 的水準。
+# 息。要先讓 observer 看過資料，才能凍結；看一批之後的準確率，就是沒訓練的 4 位元 PTQ 的水準。
 
 # %% [markdown] lang="en" tags=["solution"]
 # Every scale still has its initial value, 1.0: activations are rounded to integers, weights below 0.5 all become 0, and
@@ -771,7 +782,7 @@ print(f"frozen at once: {blind:.2%}, after one batch: {informed:.2%}")
 # ## 接下來
 #
 # 部署用的是哪個 scale：[M06-3](3_deployed_scales.py)。BN 在 QAT 圖裡長什麼
-# 樣：[M04-2](../m04_batchnorm/2_qat_conv_bn.py)； train 與 eval 之間的切換：[M04-3](../m04_batchnorm/3_train_eval.py)。
+# 樣：[M04-2](../m04_batchnorm/2_qat_conv_bn.py)；在 train 與 eval 之間切換：[M04-3](../m04_batchnorm/3_train_eval.py)。
 # 回到 [M06 概覽](0_overview.py)。
 
 # %% [markdown] lang="en"

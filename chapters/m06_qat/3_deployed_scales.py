@@ -78,7 +78,7 @@ def share(which):
 # ## 兩個數字，並排
 #
 # `restored` 給的是 [M06-1](1_qat_loop.py) 的迴圈訓練完、凍結好的圖，下面叫它 fake quant 圖（[M06-2](2_schedule.py) 的基
-# 準排程）：weight 4 位元，每個 tensor 一個 scale；fake quant 用 `XNNPACKQuantizer` 預設的融合版
+# 準排程，這裡從模型 seed 1 開始）：weight 4 位元，每個 tensor 一個 scale；fake quant 用 `XNNPACKQuantizer` 預設的融合版
 # `FusedMovingAvgObsFakeQuantize`。對每個 tensor，問它兩個問題：你訓練時用的 `scale` 是多少？`calculate_qparams()` 說是
 # 多少？
 
@@ -86,9 +86,10 @@ def share(which):
 # ## Two numbers, side by side
 #
 # `restored` gives a graph that the loop of [M06-1](1_qat_loop.py) has trained and frozen, from here on called the
-# fake-quant graph (the baseline schedule of [M06-2](2_schedule.py)): 4-bit weights with one scale for each tensor, and
-# `FusedMovingAvgObsFakeQuantize`, the fused fake quant that is the default of `XNNPACKQuantizer`. We ask two questions
-# of every tensor: what is the `scale` that you trained with? And what does `calculate_qparams()` say?
+# fake-quant graph (the baseline schedule of [M06-2](2_schedule.py), here from the model of seed 1): 4-bit weights with
+# one scale for each tensor, and `FusedMovingAvgObsFakeQuantize`, the fused fake quant that is the default of
+# `XNNPACKQuantizer`. We ask two questions of every tensor: what is the `scale` that you trained with? And what does
+# `calculate_qparams()` say?
 
 # %%
 from common.qat import Recipe, fake_quants, restored, test_logits
@@ -182,18 +183,18 @@ def on_convert(right_before, right_after):
     )
     sentence = {
         "worse": T(
-            zh="fake quant 圖答對 {}，convert 之後只剩 {}（差異的成對 95 % 區間，百分點：{}）。訓練時看到的準確率，部署時沒有了。",
-            en="The fake-quant graph gets {} right, the converted one only {} (paired 95 % interval of the change, in points: "
+            zh="fake quant 圖答對 {}，convert 之後只剩 {}（差異的配對 95% 區間，百分點：{}）。訓練時看到的準確率，部署時沒有了。",
+            en="The fake-quant graph gets {} right, the converted one only {} (paired 95% interval of the change, in points: "
             "{}). The accuracy that training showed is not what gets deployed.",
         ),
         "unclear": T(
-            zh="fake quant 圖答對 {}，convert 之後 {}（差異的成對 95 % 區間，百分點：{}），這一次看不出變好或變差。",
-            en="The fake-quant graph gets {} right, the converted one {} (paired 95 % interval of the change, in points: {}): "
+            zh="fake quant 圖答對 {}，convert 之後 {}（差異的配對 95% 區間，百分點：{}），這一次看不出變好或變差。",
+            en="The fake-quant graph gets {} right, the converted one {} (paired 95% interval of the change, in points: {}): "
             "this time neither better nor worse can be told.",
         ),
         "better": T(
-            zh="fake quant 圖答對 {}，convert 之後 {}（差異的成對 95 % 區間，百分點：{}），這一次變好；換一個模型不一定（這是推測，沒有量到）。",
-            en="The fake-quant graph gets {} right, the converted one {} (paired 95 % interval of the change, in points: {}): "
+            zh="fake quant 圖答對 {}，convert 之後 {}（差異的配對 95% 區間，百分點：{}），這一次變好；換一個模型不一定（這是推測，沒有量到）。",
+            en="The fake-quant graph gets {} right, the converted one {} (paired 95% interval of the change, in points: {}): "
             "better this time; with another model it need not be (our inference, not measured).",
         ),
     }[change.verdict]
@@ -422,7 +423,7 @@ table(
 # %% [markdown] lang="zh"
 # 只換五個 weight 的 scale，fake quant 圖就變成 convert 之後的圖：每個 logit 最多差 1 LSB（輸出的一格）。那 1 LSB 來自
 # activation：公式相同，但 kernel 用 double 算，最後一個位元可能不同；把 activation 也換掉，就逐位元相同（上面最後一個
-# `assert`）。BN 折疊與其他步驟沒有責任。
+# `assert`）。BN 折疊與其他步驟都沒有責任。
 #
 # ## 部署前的檢查
 #
@@ -593,8 +594,8 @@ say(conclusions(results))
 # ## 解法二：已經訓練完了，把訓練的範圍寫回去
 #
 # 不必重訓。convert 問的是 observer 的範圍，那就在 convert 之前把範圍改成訓練時真正用
-# 的：$w_{\max} = n \cdot s_{\text{train}}$、 $w_{\min} = -w_{\max}$，`calculate_qparams()` 就會回答
-# $s_{\text{train}}$。這要是 convert 前的最後一步：再跑一次前向，融合版又會從新的範圍重算 scale。
+# 的：$w_{\max} = n \cdot s_{\text{train}}$，同時 $w_{\min} = -w_{\max}$，`calculate_qparams()` 就會回答
+# $s_{\text{train}}$。這必須是 convert 前的最後一步：再跑一次前向，融合版又會從新的範圍重算 scale。
 
 # %% [markdown] lang="en"
 # That answers prediction 2. At 8 bits the difference hardly shows in accuracy, but LSB and SQNR see it: check logits,
@@ -655,8 +656,8 @@ say(
 #
 # ## 小結
 #
-# - 部署的是 convert 之後圖上的 scale，來自 `calculate_qparams()`；訓練時的 `scale` 只是緩衝區，convert 不看。
-# - 融合版的 kernel 對對稱的 weight 用另一條公式，差大約 $1/(2n)$：8 位元不到 0.5 %，4 位元約 7 %。
+# - 部署的是 convert 之後圖上的 scale，來自 `calculate_qparams()`；訓練時的 `scale` 只是模組裡的 buffer，convert 不看。
+# - 融合版的 kernel 對對稱的 weight 用另一條公式，差大約 $1/(2n)$：8 位元不到 0.5%，4 位元約 7%。
 # - 報告 QAT 的結果，報 convert 之後的準確率；部署前比 fake quant 圖與 convert 之後的 logit，最多 1 LSB 才算同一個模型。
 # - 解法：用非融合的 `FakeQuantize` 訓練；已經訓練完的，convert 前把範圍寫回去。
 
@@ -667,8 +668,8 @@ say(
 #
 # - What gets deployed are the scales in the converted graph, and they come from `calculate_qparams()`. The `scale` of
 #   training is a buffer that convert doesn't look at.
-# - For symmetric weights the fused kernel has another formula. The difference is about $1/(2n)$: below 0.5 % at 8 bits,
-#   about 7 % at 4 bits.
+# - For symmetric weights the fused kernel has another formula. The difference is about $1/(2n)$: below 0.5% at 8 bits,
+#   about 7% at 4 bits.
 # - When you report QAT, report the accuracy after convert. Before deployment, compare logits of the fake-quant graph
 #   and the converted one; it is the same model if they are at most 1 LSB apart.
 # - Remedies: train with the plain `FakeQuantize`; if training is over, write the range back before convert.

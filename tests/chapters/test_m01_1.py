@@ -32,3 +32,8 @@ def test_a_skipped_calibration_is_noticed():
 def test_a_quantizer_without_configuration_is_noticed():
     skipped = replacing("quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))", "pass")
     assert "not every weight" in failed_claim(PAGE, skipped)
+
+
+def test_an_old_import_that_works_again_is_noticed():
+    works = replacing("from torch._export import capture_pre_autograd_graph", "from torch.export import export")
+    assert failed_claim(PAGE, works) == "there again: from torch.export import export"

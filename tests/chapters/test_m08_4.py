@@ -318,8 +318,7 @@ def test_the_same_results_give_the_same_sentences(page):
 
 def test_the_code_that_the_text_quotes_is_the_code_that_runs():
     markdown = [cell.source for cell in read_chapter(CHAPTERS / PAGE, CHAPTERS).cells if cell.kind == "markdown"]
-    quoted = [block for source in markdown for block in source.split("```python\n")[1:]]
-    quoted = [block.split("```")[0] for block in quoted]
+    quoted = [block for source in markdown for block in re.findall(r'```python title="[^"]+"\n(.*?)```', source, re.S)]
     assert len(quoted) == 4  # the simple method and the loop, in each language
     source = without_indent(inspect.getsource(latency))
     for block in quoted:
