@@ -512,6 +512,23 @@ def test_a_stepper_marks_what_is_new_and_says_what_went(conv_relu, published):
     assert texts[2] == "added: dq ×3, q ×2; removed: PerChannelMinMax, Histogram ×2"
 
 
+def test_a_stepper_tells_edges_that_changed_between_the_same_boxes(published):
+    class Two(torch.nn.Module):
+        def forward(self, x):
+            return torch.relu(x) * torch.neg(x)
+
+    traced, rewired = torch.fx.symbolic_trace(Two()), torch.fx.symbolic_trace(Two())
+    relu, neg = (next(node for node in rewired.graph.nodes if node.name == name) for name in ("relu", "neg"))
+    neg.args = (relu,)
+    rewired.recompile()
+    stepper([("before", traced), ("after", rewired), ("same", rewired)], alt=ALT)
+    panels = html.fragment_fromstring(page(published[0])).find(".//div[@class='pt2e-panels']")
+    assert [panel.find("p").text_content() for panel in panels[1:]] == [
+        "rewired; new edges: relu → neg",
+        "The graph is unchanged.",
+    ]
+
+
 def test_a_stepper_is_a_group_of_radio_buttons_with_one_panel_each(conv_relu, published):
     for kinds in (("exported", "prepared"), ("prepared", "quantized", "edge")):
         stepper([(kind, conv_relu[kind]) for kind in kinds], alt=ALT)

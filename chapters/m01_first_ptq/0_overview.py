@@ -8,7 +8,7 @@
 # | 問題 | 一句話的答案 | 頁 |
 # | --- | --- | --- |
 # | 量化一個模型要決定什麼？ | 哪些 tensor 要量化、各用什麼 scale 與 zero point、怎麼讓後端讀懂 | 本頁 |
-# | 在訓練好的模型上怎麼走一遍？ | 四個呼叫；準確率幾乎不掉。五種常見失誤裡有兩種不報錯 | [M01-1](1_minimal_ptq.py) |
+# | 在訓練好的模型上怎麼走一遍？ | 四個呼叫；準確率幾乎不掉。五種常見失誤裡有兩種不出聲 | [M01-1](1_minimal_ptq.py) |
 # | observer 插在哪些邊上？ | quantizer 標註的地方；會融合的 op 之間沒有 | [M01-2](2_prepare_convert.py) |
 # | per-channel、QAT（量化感知訓練）、dynamic（activation 的 scale 在執行時才算）各改了什麼？ | 每個 tensor 配哪種 observer；QAT 還改用 `prepare_qat_pt2e`，以訓練代替校準 | [M01-3](3_quantization_config.py) |
 #

@@ -129,6 +129,38 @@ with torch.no_grad():
 quantized = convert_pt2e(prepared)  # 4. convert
 
 # %% [markdown] lang="zh"
+# ### 舊教學裡的 import
+#
+# 上面兩個 import 是這些函式現在唯一的位置。PT2E 從 torch 搬到 torchao，`XNNPACKQuantizer` 搬到 executorch，多數教學與問答
+# 還寫著舊的寫法，照抄就會看到下面的訊息。連 torchao 0.18.0 的 `prepare_pt2e` 自己的 docstring 也 import 了不存在的
+# `XNNPACKQuantizer`。
+
+# %% [markdown] lang="en"
+# ### Imports in older tutorials
+#
+# The two imports above are where these functions live today, and the only place. PT2E moved from torch to torchao, and
+# `XNNPACKQuantizer` to executorch, but most tutorials and answers still show the old lines, which give the messages
+# below. Even the docstring of `prepare_pt2e` itself, in torchao 0.18.0, imports an `XNNPACKQuantizer` that isn't there.
+
+# %%
+OLD = """\
+from torch.ao.quantization.quantize_pt2e import prepare_pt2e
+from torch.ao.quantization.quantizer.xnnpack_quantizer import XNNPACKQuantizer
+from torchao.quantization.pt2e import prepare_pt2e
+from torchao.quantization.pt2e.quantizer import XNNPACKQuantizer
+from torch._export import capture_pre_autograd_graph
+torch.export.export_for_training"""
+
+for statement in OLD.splitlines():
+    try:
+        exec(statement, {"torch": torch})
+    except (ImportError, AttributeError) as error:
+        reason = str(error).partition(" (")[0]  # without the path of the file
+        print(f"{statement}\n    {type(error).__name__}: {reason}")
+    else:
+        raise AssertionError(f"there again: {statement}")
+
+# %% [markdown] lang="zh"
 # 先確認真的量化了什麼。四個 conv 與一個 linear 的 weight，在圖上都應該是 int8 常數；哪些 op 沒有被量化，[M01-2](2_prepare_convert.py) 會逐一列出。
 
 # %% [markdown] lang="en"

@@ -376,6 +376,11 @@ def _change(before: GraphView, after: GraphView) -> T:
     added = words(box for box in after.boxes.values() if _is_new(box, before))
     removed = words(box for box in before.boxes.values() if _is_new(box, after))
     if not added and not removed:
+        known = {(edge.source, edge.target) for edge in before.edges}
+        edges = [(edge.source, edge.target) for edge in after.edges if (edge.source, edge.target) not in known]
+        if edges:
+            new = [f"`{after.boxes[source].title}` → `{after.boxes[target].title}`" for source, target in edges]
+            return T(zh=f"接法變了，新的邊：{'、'.join(new)}", en=f"rewired; new edges: {', '.join(new)}")
         return T(zh="圖沒有變。", en="The graph is unchanged.")
     parts = [(T(zh="新增", en="added"), added), (T(zh="移除", en="removed"), removed)]
     return T(

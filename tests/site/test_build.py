@@ -81,7 +81,8 @@ def test_links_are_relative_and_lead_somewhere(built):
             assert file.name == "404.html" or not address.startswith("/"), f"{file}: {address}"
             target, _, fragment = urljoin(here, address).partition("#")
             if not target.startswith(BASE):
-                assert address.startswith("https://github.com/"), f"{file}: {address}"
+                hosts = "https://github.com/", "https://colab.research.google.com/github/"
+                assert address.startswith(hosts), f"{file}: {address}"
                 continue
             path = built.site / unquote(target.removeprefix(BASE))
             path = path / "index.html" if path.is_dir() else path
