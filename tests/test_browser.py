@@ -195,7 +195,9 @@ def test_in_the_dark_scheme_no_figure_or_table_stays_white(visit: Callable, page
     page.emulate_media(color_scheme="dark")
     visit(CHAPTER)
 
-    bright = page.locator("article :is(svg, svg rect, figure, table, td, th, pre, code, summary)").evaluate_all(
+    bright = page.locator(
+        "article :is(svg, svg rect:not(clipPath rect), figure, table, td, th, pre, code, summary)"
+    ).evaluate_all(
         """all => all.filter(e => {
             const style = getComputedStyle(e);
             const drawn = e.closest('svg') && e.tagName !== 'svg' ? style.fill : style.backgroundColor;

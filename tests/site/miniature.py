@@ -6,6 +6,7 @@ How often something ran is told by what cells did: each appends a line to a file
 import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -152,7 +153,7 @@ class Project:
         }
 
     def start(self, *arguments: str, **options: object) -> subprocess.Popen:
-        """Start mkdocs; its output goes to one pipe."""
+        """Start mkdocs; its output goes to one pipe. Ctrl-C reaches it, also where a shell in the background ignores it."""
         return subprocess.Popen(
             [sys.executable, "-m", "mkdocs", *arguments],
             cwd=self.root,
@@ -160,6 +161,7 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             **options,
         )
 
