@@ -153,7 +153,7 @@ class Project:
         }
 
     def start(self, *arguments: str, **options: object) -> subprocess.Popen:
-        """Start mkdocs; its output goes to one pipe. Ctrl-C reaches it, also where a shell in the background ignores it."""
+        """Start mkdocs; its output goes to one pipe. It hears Ctrl-C, also where a shell in the background does not."""
         return subprocess.Popen(
             [sys.executable, "-m", "mkdocs", *arguments],
             cwd=self.root,
