@@ -518,7 +518,7 @@ say(
 # ## 在沒看過的圖片上再量一次
 #
 # 到這裡為止，層是照前 1,000 張圖片的結果挑的，同一批圖片的準確率就偏樂觀：挑出來的，多少有運氣的成分。所以用留到最後的 1,000
-# 張，做成對比較（[M05-1](1_evaluate.py)）；區間包含 0，就不說誰好：
+# 張，做配對比較（[M05-1](1_evaluate.py)）；區間包含 0，就不說誰好：
 
 # %% [markdown] lang="en"
 # The chart shows something else: per-channel takes a few hundred bytes of scales and gets most of the way in one step.
