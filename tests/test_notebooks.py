@@ -2,6 +2,7 @@
 
 import asyncio
 import pathlib
+import re
 import subprocess
 import sys
 import sysconfig
