@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_notebook
 
 TAGS = ("setup", "plot", "solution")
 # Settings of a whole chapter: their type, and how a refusal names it.
@@ -94,13 +94,17 @@ def headings(markdown: str) -> list[tuple[int, str, int]]:
 
 def _unfenced(markdown: str) -> Iterator[tuple[int, str]]:
     """The lines outside of fenced code, each with its 0-based number."""
+    return ((number, line) for number, (line, is_code) in enumerate(told_apart(markdown)) if not is_code)
+
+
+def told_apart(markdown: str) -> Iterator[tuple[str, bool]]:
+    """Each line, and whether it belongs to fenced code; the fences do."""
     fence = None
-    for number, line in enumerate(markdown.splitlines()):
+    for line in markdown.splitlines():
         mark = _FENCE.match(line)
-        if fence is None and mark:
-            fence = mark[1]
-        elif fence is None:
-            yield number, line
+        yield line, bool(fence or mark)
+        if fence is None:
+            fence = mark and mark[1]
         elif mark and mark[1][0] == fence[0] and len(mark[1]) >= len(fence) and not line.strip().strip(fence[0]):
             fence = None
 
@@ -352,12 +356,14 @@ def notebook(chapter: Chapter, lang: str) -> nbformat.NotebookNode:
     cells = []
     ordinal = 0
     for index, cell in enumerate(chapter.in_language(lang)):
-        made = (new_code_cell if cell.kind == "code" else new_markdown_cell)(cell.source)
-        made.id = hashlib.sha256(f"{index}\0{cell.source}".encode()).hexdigest()[:12]
+        # Not by nbformat's new_code_cell, which validates: for every cell of every page, whatever changed.
+        name = hashlib.sha256(f"{index}\0{cell.source}".encode()).hexdigest()[:12]
+        made = nbformat.from_dict({"cell_type": cell.kind, "id": name, "metadata": {}, "source": cell.source})
         if cell.tags:
             made.metadata["tags"] = list(cell.tags)
-        made.metadata["pt2e"] = {"line": cell.line}
+        made.metadata["pt2e"] = nbformat.from_dict({"line": cell.line})
         if cell.kind == "code":
+            made.execution_count, made.outputs = None, []
             made.metadata["pt2e"]["ordinal"] = ordinal
             ordinal += 1
         cells.append(made)

@@ -6,13 +6,14 @@ show, links lead back to the site, and a first cell installs the course's packag
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from common.site.chapter import Chapter, notebook
+from common.site.chapter import Chapter, notebook, told_apart
 from common.site.executor import BILINGUAL
 from common.site.languages import Language
 from common.site.markdown import WRAPPED
@@ -20,12 +21,11 @@ from common.site.outline import address
 from common.site.store import Entry
 
 import nbformat
-from nbformat.v4 import new_code_cell, new_output
+from nbformat.v4 import new_code_cell
 
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"  # PyPI's torch for Linux is several GB
 FOLDED = {"setup", "plot", "solution"}
 
-_FENCE = re.compile(r" *(`{3,}|~{3,})")
 _BLOCK = re.compile(r'(!!!|\?\?\?\+?) +([\w-]+)(?: +"([^"]*)")?\s*$')
 _LINK = re.compile(r"(`[^`]*`)|\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _ATTRIBUTES = re.compile(r"(?m)^(#{1,6} .*?)[ \t]*\{[^}]*\}[ \t]*$")
@@ -109,11 +109,11 @@ def _outputs(outputs: list[dict[str, Any]], language: Language) -> Iterator[nbfo
     """Outputs as Jupyter keeps them, those in two languages in this one."""
     for output in outputs:
         if output["output_type"] == "stream":
-            yield new_output("stream", name=output["name"], text=output["text"])
+            yield nbformat.from_dict(output)
         else:
             data = output["data"]
             data = data[BILINGUAL][language.code] if BILINGUAL in data else data
-            yield new_output("display_data", data=data)
+            yield nbformat.from_dict({"output_type": "display_data", "data": data, "metadata": {}})
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -125,30 +125,14 @@ def portable(text: str, chapter: str, language: Language, place: Place) -> str:
     Admonitions become quotations, folds become <details>, links addresses on the site; anchors and abbreviations go.
     """
     lines: list[str] = []
-    for is_code, part in _fenced(text):
+    for is_code, group in itertools.groupby(told_apart(text), key=lambda told: told[1]):
+        part = "\n".join(line for line, _ in group)
         if not is_code:
             part = _ABBREVIATION.sub("", _ATTRIBUTES.sub(r"\1", part))
             part = _LINK.sub(lambda link: _linked(link, chapter, language, place), part)
             part = WRAPPED.sub("", part) if language.code == "zh" else part
         lines += part.split("\n")
     return "\n".join(_unfolded(lines, language)).strip("\n")
-
-
-def _fenced(text: str) -> Iterator[tuple[bool, str]]:
-    """The text in pieces, each fenced code or not."""
-    piece: list[str] = []
-    fence = ""
-    for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if not fence and mark:
-            yield False, "\n".join(piece)
-            piece, fence = [line], mark[1]
-        elif fence and line.strip().startswith(fence) and not line.strip().strip(fence[0]):
-            yield True, "\n".join([*piece, line])
-            piece, fence = [], ""
-        else:
-            piece.append(line)
-    yield bool(fence), "\n".join(piece)
 
 
 def _linked(link: re.Match, chapter: str, language: Language, place: Place) -> str:

@@ -42,15 +42,15 @@ def chapter_parts(chapter: Chapter, root: Path, packages: tuple[str, ...], cpu_c
     parts = {
         "executor": str(EXECUTOR),
         "python": platform.python_version(),
-        "code": _digest("\n# %%\n".join(cell.source for cell in chapter.code_cells)),
+        "code": digest("\n# %%\n".join(cell.source for cell in chapter.code_cells)),
     }
     imports = set()
     for cell in chapter.code_cells:
         imports |= imported_names(cell.source)
     libraries = set()
     for module in helper_modules(imports, root, packages):
-        digest, names = _module(module, module.read_text(encoding="utf-8"), root)
-        parts[f"module {module.relative_to(root).as_posix()}"] = digest
+        module_digest, names = _module(module, module.read_text(encoding="utf-8"), root)
+        parts[f"module {module.relative_to(root).as_posix()}"] = module_digest
         libraries |= {name.split(".")[0] for name in names}
     libraries |= {name.split(".")[0] for name in imports}
     for name, version in library_versions(libraries - set(packages)).items():
@@ -105,7 +105,7 @@ def _module(file: Path, source: str, root: Path) -> tuple[str, frozenset[str]]:
     """A helper file's digest (comments and layout don't count) and the names it imports."""
     package = ".".join(_package_of(file))
     try:
-        return _digest(ast.dump(ast.parse(source))), imported_names(source, package)
+        return digest(ast.dump(ast.parse(source))), imported_names(source, package)
     except SyntaxError as error:
         where = file.relative_to(root).as_posix()
         raise ChapterError(where, error.lineno or 1, f"{error.msg}: `{(error.text or '').strip()}`") from error
@@ -163,5 +163,6 @@ def _distribution(name: str) -> tuple[str, tuple[str, ...]] | None:
     return found.version, tuple(requires)
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """A short hash of a text: 16 hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -7,7 +7,6 @@ the nodes of drawn graphs. English stands for both languages: tests see to it th
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from common.site.chapter import Chapter
 from common.site.executor import BILINGUAL
+from common.site.keys import digest
 from common.site.store import Entry
 
 from lxml import html
@@ -58,7 +58,7 @@ def manifest(results: Iterable[tuple[Chapter, Entry]], folder: str = "chapters")
                 "measures": chapter.measures,
                 "versions": entry.provenance.get("versions", {}),
                 "cells": [
-                    {"line": cell.line, "code": _digest(cell.source), "shows": list(shown(outputs))}
+                    {"line": cell.line, "code": digest(cell.source), "shows": list(shown(outputs))}
                     for cell, outputs in zip(chapter.code_cells, entry.outputs, strict=True)
                 ],
             }
@@ -78,10 +78,6 @@ def shown(outputs: list[dict[str, Any]]) -> Iterator[str]:
             words = [" ".join(text.text_content().split()) for svg in tree.iter("svg") for text in svg.iter("text")]
             lines.append("drawn: " + " | ".join(filter(None, words)))
         yield from filter(None, (line.rstrip() for line in lines))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 # --- Comparing --------------------------------------------------------------------------------------------------------

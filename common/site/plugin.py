@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from common import env
@@ -106,20 +106,28 @@ class Course:
             machine=lambda: {"cpu": env.cpu_model(), "isa": list(env.isa_flags())},
         )
         self.failures: dict[str, Failure] = {}
+        self.entries: dict[str, Entry] = {}  # by chapter: the results that are up to date once `execute` is done
         terms = root / options.terms
         self.terms = load_terms(terms) if terms.is_file() else TermTable((), ())
         self.commit = executor.commit(root)
 
     def execute(self, keep_going: bool) -> None:
         """Execute what is stale. Failures end the build, or with `keep_going` show on their pages."""
-        with progress(self.executor, self.chapters) as report:
-            failures = self.executor.run(self.chapters, report)
+        self._look_up(self.chapters)
+        stale = tuple(chapter for chapter in self.chapters if chapter.name not in self.entries)
+        with progress(self.executor, stale) as report:
+            failures = self.executor.run(stale, report)
+        self._look_up(stale)
         self.failures = {failure.chapter: failure for failure in failures}
         if failures:
             told = f"{len(failures)} of {len(self.chapters)} chapters failed:\n\n" + "\n\n".join(map(str, failures))
             if not keep_going:
                 raise PluginError(told)
             log.error(told)
+
+    def _look_up(self, chapters: tuple[Chapter, ...]) -> None:
+        """Keep the results that are up to date: a chapter's key takes a walk through all that it imports."""
+        self.entries |= {chapter.name: entry for chapter in chapters if (entry := self.executor.cached(chapter))}
 
     def make_shared(self) -> int:
         """Make the artifacts that chapters share, as a kernel would; returns the exit status."""
@@ -129,13 +137,12 @@ class Course:
         return subprocess.run([sys.executable, "-c", call, self.shared], env=self.executor.environment()).returncode
 
     def results(self) -> list[tuple[Chapter, Entry]]:
-        """The chapters that have an up-to-date result, each with it."""
-        found = [(chapter, self.executor.cached(chapter)) for chapter in self.chapters]
-        return [(chapter, entry) for chapter, entry in found if entry]
+        """The chapters that have an up-to-date result, each with it, in reading order."""
+        return [(chapter, self.entries[chapter.name]) for chapter in self.chapters if chapter.name in self.entries]
 
-    def entry(self, name: str) -> Any:
-        """The executed result of a chapter, for the page that shows it."""
-        return self.executor.entry(self.by_name[name])
+    def entry(self, name: str) -> Entry:
+        """The executed result of a chapter, for the page that shows it. Raises ChapterFailed."""
+        return self.entries.get(name) or self.executor.entry(self.by_name[name])
 
 
 @dataclass(frozen=True)
@@ -322,7 +329,7 @@ class CoursePlugin(BasePlugin[Options]):
             config_file=config.config_file_path,
             docs_dir=str(Path(config.config_file_path).parent / self.config.english.docs_dir),
             site_dir=str(Path(config.site_dir, EN.folder)),
-            site_url=f"{(config.site_url or '/').rstrip('/')}/{EN.folder}",
+            site_url=site_root(config.site_url, ZH) + EN.folder,
             site_name=self.config.english.site_name,
             site_description=self.config.english.site_description,
             strict=False,  # its warnings are counted with the Chinese ones
@@ -427,14 +434,13 @@ class CoursePlugin(BasePlugin[Options]):
 
     def _section_title(self, page: Page) -> str:
         assert self.course
-        titles = {name: self.language.pick(s.zh, s.en) for s in self.course.sections for name in s.pages}
-        return titles.get(page.file.src_uri, "")
+        sections = (section for section in self.course.sections if page.file.src_uri in section.pages)
+        return next((self.language.pick(section.zh, section.en) for section in sections), "")
 
     def _place(self, config: MkDocsConfig) -> Place:
         """Where notebooks find the site and the sources, `existing` in the way links name pages."""
         assert self.course
-        base = (config.site_url or "/").rstrip("/") + "/"
-        site = base.removesuffix(self.language.folder) if self.language.folder else base
+        site = site_root(config.site_url, self.language)
         return Place(site, config.repo_url or "", self.course.commit, frozenset(self.existing))
 
     def _write_downloads(self, config: MkDocsConfig) -> None:
@@ -454,7 +460,7 @@ class CoursePlugin(BasePlugin[Options]):
     def _write_llms_txt(self, config: MkDocsConfig) -> None:
         """The list of all plain texts, of both languages, where programs look for it."""
         assert self.course
-        root = f"{(config.site_url or '/').rstrip('/')}/"
+        root = site_root(config.site_url, ZH)
         pages = []
         for language in (EN, ZH):
             for chapter, _ in self.course.results():
@@ -467,14 +473,13 @@ class CoursePlugin(BasePlugin[Options]):
         """Where the page's files are, seen from the page."""
         name = file_name(chapter.name)
         colab = colab_url(chapter.name, self.language, config.repo_url or "")
-        return SimpleNamespace(notebook=f"{name}.ipynb", source=f"{name}.py", text=f"{name}.md", colab=colab)
+        return SimpleNamespace(notebook=f"{name}.ipynb", source=f"{name}.py", colab=colab)
 
     def _context(self, page: Page, config: MkDocsConfig) -> SimpleNamespace:
         assert self.course
         chapter = page.file.chapter if isinstance(page.file, ChapterFile) else None
-        entry = self.course.executor.cached(chapter) if chapter else None
-        base = (config.site_url or "/").rstrip("/") + "/"
-        root = base.removesuffix(self.language.folder) if self.language.folder else base
+        entry = self.course.entries.get(chapter.name) if chapter else None
+        root = site_root(config.site_url, self.language)
         repository = (config.repo_url or "").rstrip("/")
         return SimpleNamespace(
             language=self.language.code,
@@ -528,10 +533,15 @@ def translate(config: MkDocsConfig, language: Language, english: English) -> Non
         config.edit_uri = (config.edit_uri or "").replace("docs/zh", english.docs_dir)
 
 
+def site_root(site_url: str | None, language: Language) -> str:
+    """The address of the Chinese site's root, which both languages share, given that of one of them."""
+    address = (site_url or "/").rstrip("/") + "/"
+    return address.removesuffix(language.folder) if language.folder else address
+
+
 def site_path(site_url: str | None, language: Language) -> str:
-    """The path of the Chinese site's root, which both languages share: `/` or `/repository/`."""
-    path = urlsplit(site_url or "/").path or "/"
-    return path.removesuffix(language.folder) if language.folder else path
+    """The path of that root: `/` or `/repository/`."""
+    return urlsplit(site_root(site_url, language)).path
 
 
 def navigation(course: Course, docs: Path, language: Language) -> list:
