@@ -27,7 +27,8 @@ if not hasattr(torch.ops.quantized_decomposed.quantize_per_tensor, "out"):
 Inputs = torch.Tensor | tuple[torch.Tensor, ...]
 
 
-def _as_tuple(x: Inputs) -> tuple[torch.Tensor, ...]:
+def as_tuple(x: Inputs) -> tuple[torch.Tensor, ...]:
+    """A single input as the tuple that a program takes."""
     return x if isinstance(x, tuple) else (x,)
 
 
@@ -37,7 +38,7 @@ def xnnpack_ptq(model: nn.Module, x: Inputs, n_calib: int = 32) -> GraphModule:
     `x` is one image `(1, 3, 16, 16)`, alone or in a tuple: the graph is exported for its shape and calibrated image by
     image. `model` has to be in eval mode and stays as it is.
     """
-    example, wanted = _as_tuple(x), (1, 3, SIZE, SIZE)
+    example, wanted = as_tuple(x), (1, 3, SIZE, SIZE)
     shapes = [tuple(t.shape) for t in example]
     if shapes != [wanted]:
         raise ValueError(f"xnnpack_ptq calibrates on one image at a time, so x has shape {wanted}; got {shapes}")
@@ -53,13 +54,13 @@ def lower_to_xnnpack(gm: nn.Module, x: Inputs) -> tuple[EdgeProgramManager, byte
 
     `gm` is a Q/DQ graph or a float model in eval mode; `x` is its example input, alone or in a tuple.
     """
-    exported = torch.export.export(gm, _as_tuple(x))
+    exported = torch.export.export(gm, as_tuple(x))
     edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
     return edge, bytes(edge.to_executorch().buffer)
 
 
 @contextlib.contextmanager
-def _readable_errors(expected: tuple[str, ...] = ()) -> Iterator[None]:
+def readable_errors(expected: tuple[str, ...] = ()) -> Iterator[None]:
     """Append what C++ writes on stderr to the RuntimeError it explains.
 
     Without an error, lines that aren't `expected` go on to stderr.
@@ -83,7 +84,7 @@ class PteRunner:
 
     def __init__(self, pte: bytes) -> None:
         self.pte = bytes(pte)
-        with _readable_errors(expected=CPU_DETECTION):
+        with readable_errors(expected=CPU_DETECTION):
             self.program = Runtime.get().load_program(self.pte)
             self.method = self.program.load_method("forward")
         self._last: torch.Tensor | None = None
@@ -104,7 +105,7 @@ class PteRunner:
         if layout in self._accepted:
             output = self.method.execute(inputs)[0]
         else:  # only C++ says what is wrong with an input, and only on stderr
-            with _readable_errors():
+            with readable_errors():
                 output = self.method.execute(inputs)[0]
             self._accepted.add(layout)
         self._last = inputs[0] if len(inputs) == 1 else None

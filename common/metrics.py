@@ -1,4 +1,4 @@
-"""How good a quantized model is, and how close to the original. M05 says what each figure hides."""
+"""How good a quantized model is, and how close to the original. M05 says what each metric hides."""
 
 import math
 from collections.abc import Callable
@@ -100,6 +100,16 @@ def paired_interval_of_counts(lost: int, gained: int, n: int) -> PairedInterval:
     middle = (c - b) / total
     half_width = 1.96 * math.sqrt(b + c - (c - b) ** 2 / total) / total
     return PairedInterval((gained - lost) / n, middle - half_width, middle + half_width, lost, gained, n)
+
+
+def in_points(share: float, digits: int = 1) -> str:
+    """A change of accuracy as signed percentage points, such as `−1.4`."""
+    return f"{100 * share:+.{digits}f}".replace("-", "−")
+
+
+def interval_in_points(low: float, high: float, digits: int = 1) -> str:
+    """Such as `[−2.3, −0.5]`, in percentage points; no line breaks in it."""
+    return f"[{in_points(low, digits)},\N{NO-BREAK SPACE}{in_points(high, digits)}]"
 
 
 def sign_test(lost: int, gained: int) -> float:

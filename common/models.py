@@ -1,8 +1,9 @@
 """The course's models and their inputs."""
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from common import artifacts
 from common.data import CLASSES, SIZE, train_data
@@ -102,6 +103,17 @@ def example_inputs(n: int = 1) -> tuple[torch.Tensor]:
     return (torch.randn(n, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0)),)
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch computes with one thread: training then gives the same weights each time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def trained_tinyconvnet(seed: int = 0) -> TinyConvNet:
     """TinyConvNet of width 16, trained on the course's data to 93-95 %, in eval mode.
 
@@ -119,15 +131,11 @@ def _train(seed: int, epochs: int = 8, batch_size: int = 64) -> dict[str, torch.
 
     One thread: two would give other weights on each machine, and are slower on shared cores.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = TinyConvNet()
         _fit(model, epochs, batch_size, torch.Generator().manual_seed(seed))
-    finally:
-        torch.set_num_threads(threads)
     return {name: value.detach().contiguous() for name, value in model.state_dict().items()}
 
 

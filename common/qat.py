@@ -15,7 +15,7 @@ from unittest import mock
 
 from common.artifacts import cached
 from common.data import test_data, train_data
-from common.models import example_inputs, trained_tinyconvnet
+from common.models import example_inputs, one_thread, trained_tinyconvnet
 
 import torch
 import torch.nn.functional as F
@@ -66,9 +66,7 @@ def qat_config(bits: int = 4, *, per_channel: bool = False, fused: bool = False)
     if fused:
         return config
     if per_channel:
-        raise ValueError(
-            "FakeQuantize per channel isn't needed by any page yet: choose fused=True or per_channel=False"
-        )
+        raise ValueError("FakeQuantize per channel is not offered here: choose fused=True or per_channel=False")
     activation = _not_fused(config.input_activation, averaging_constant=0.01)
     weight = _not_fused(config.weight, averaging_constant=1.0)
     return QuantizationConfig(activation, activation, weight, bias=None, is_qat=True)
@@ -167,7 +165,7 @@ def _tensor_name(node: Node) -> str:
 
 @contextlib.contextmanager
 def conv2d_patterns_only() -> Iterator[None]:
-    """Inside, prepare_qat_pt2e and convert_pt2e look for BatchNorm behind conv2d only, and take a third of their time.
+    """Inside, prepare_qat_pt2e and convert_pt2e look for BatchNorm after conv2d only, and take a third of their time.
 
     The graphs are the same for a model without other convolutions. torchao 0.18.0 (qat_utils.py) also searches for
     conv1d and both transposed ones, and exports dozens of pattern graphs for each. Delete this when it searches only
@@ -226,7 +224,7 @@ def _train(recipe: Recipe) -> dict[str, Any]:
         if step % 10 == 0:
             accuracy[step] = accuracy_of(prepared)
 
-    with _one_thread():
+    with one_thread():  # two would give other weights
         losses = train(prepared, recipe, watch)
         logits = test_logits(freeze(prepared))
     state = {name: value.detach().clone() for name, value in prepared.state_dict().items()}
@@ -252,14 +250,3 @@ def _convert(recipe: Recipe) -> torch.export.ExportedProgram:
     with conv2d_patterns_only():
         quantized = convert_pt2e(restored(recipe))
     return torch.export.export(quantized, example_inputs(2), dynamic_shapes=({0: torch.export.Dim("batch")},))
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Two threads would give other weights."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

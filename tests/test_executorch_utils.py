@@ -7,7 +7,7 @@ import sys
 import common
 from common import data, models
 from common.env import CPU_DETECTION
-from common.executorch_utils import PteRunner, _readable_errors, lower_to_xnnpack, xnnpack_ptq
+from common.executorch_utils import PteRunner, lower_to_xnnpack, readable_errors, xnnpack_ptq
 from common.pt2e import count_qdq, difference_in_lsb, output_qparams
 
 import pytest
@@ -185,6 +185,6 @@ def python(code, **variables):
 
 
 def test_a_line_that_nothing_expects_goes_on_to_stderr(capfd):
-    with _readable_errors(expected=(r"\[known\.cpp",)):
+    with readable_errors(expected=(r"\[known\.cpp",)):
         os.write(2, b"[known.cpp:1] as always\n[new.cpp:2] watch out\n")
     assert capfd.readouterr().err == "[new.cpp:2] watch out\n"

@@ -1,7 +1,17 @@
 import itertools
 import math
 
-from common.metrics import accuracy, agreement, is_right, paired_interval, paired_interval_of_counts, sign_test, sqnr_db
+from common.metrics import (
+    accuracy,
+    agreement,
+    in_points,
+    interval_in_points,
+    is_right,
+    paired_interval,
+    paired_interval_of_counts,
+    sign_test,
+    sqnr_db,
+)
 
 import numpy as np
 import pytest
@@ -148,3 +158,8 @@ def test_the_sign_test_has_no_opinion_without_changes_and_copes_with_thousands()
     assert sign_test(0, 0) == 1
     assert sign_test(2000, 2000) == 1
     assert 0 <= sign_test(4000, 1000) < 1e-300
+
+
+def test_points_have_a_sign_and_their_intervals_do_not_break():
+    assert (in_points(-0.0141), in_points(0.0029, digits=2)) == ("−1.4", "+0.29")
+    assert interval_in_points(-0.023, 0.005) == "[−2.3,\N{NO-BREAK SPACE}+0.5]"

@@ -109,3 +109,15 @@ def test_training_again_gives_the_same_bits_whatever_the_threads_and_the_random_
         torch.set_num_threads(threads)
     assert list(first) == list(again)
     assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_one_thread_computes_inside_and_as_many_as_before_after_it_also_after_an_error():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyError), models.one_thread():
+            assert torch.get_num_threads() == 1
+            raise KeyError
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

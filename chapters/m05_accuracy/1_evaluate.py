@@ -49,7 +49,13 @@ import math
 
 from common.data import calibration_batches, make_data, test_data
 from common.env import quiet
-from common.metrics import is_right, paired_interval, sign_test
+from common.metrics import (
+    in_points,
+    interval_in_points,
+    is_right,
+    paired_interval,
+    sign_test,
+)
 from common.models import trained_tinyconvnet
 from common.quantizers import PTQQuantizer
 from common.viz import T, say, show, table
@@ -260,11 +266,11 @@ assert paired_half < 0.9 * unpaired_half, "pairing gained nothing"
 # %% tags=["plot"]
 def points(share: float) -> str:
     """A share as signed percentage points, such as −1.40."""
-    return f"{100 * share:+.2f}".replace("-", "−")
+    return in_points(share, digits=2)
 
 
 def interval(low: float, high: float) -> str:
-    return f"[{points(low)},\N{NO-BREAK SPACE}{points(high)}]"
+    return interval_in_points(low, high, digits=2)
 
 
 def with_or_without_zero(low: float, high: float) -> T:

@@ -55,7 +55,14 @@ from common.data import calibration_batches, test_data
 from common.env import quiet
 from common.folding import folded
 from common.layerwise import outputs_by_node, sqnr_by_node
-from common.metrics import accuracy, is_right, paired_interval, sqnr_db
+from common.metrics import (
+    accuracy,
+    in_points,
+    interval_in_points,
+    is_right,
+    paired_interval,
+    sqnr_db,
+)
 from common.models import trained_tinyconvnet
 from common.pt2e import ptq
 from common.quantizers import PTQQuantizer
@@ -580,10 +587,6 @@ VERDICTS = {
 }
 
 
-def points(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-", "−")
-
-
 def comparison_rows(results):
     """A row of the table for each (before, after): PairedInterval."""
     return [
@@ -591,8 +594,8 @@ def comparison_rows(results):
             NAMES[before],
             NAMES[after],
             f"{BYTES[before]:,} → {BYTES[after]:,}",
-            points(found.change),
-            f"[{points(found.low)},\N{NO-BREAK SPACE}{points(found.high)}]",
+            in_points(found.change),
+            interval_in_points(found.low, found.high),
             VERDICTS[found.verdict],
         ]
         for (before, after), found in results.items()
@@ -672,8 +675,8 @@ mended = {
 before_mending = is_right(rescaled_int8, *kept_back)
 for unit, gm in mended.items():
     gain = paired_interval(before_mending, is_right(gm, *kept_back))
-    low, high = points(gain.low), points(gain.high)
-    print(f"{unit}: {points(gain.change)} points [{low}, {high}]")
+    low, high = in_points(gain.low), in_points(gain.high)
+    print(f"{unit}: {in_points(gain.change)} points [{low}, {high}]")
     if unit == "block.conv1":
         assert gain.low > 0.1, "per-channel for conv1 did not help"
 

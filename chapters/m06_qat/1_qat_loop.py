@@ -48,7 +48,12 @@ import textwrap
 
 from common.data import calibration_batches, test_data, train_data
 from common.env import quiet
-from common.metrics import is_right, paired_interval
+from common.metrics import (
+    in_points,
+    interval_in_points,
+    is_right,
+    paired_interval,
+)
 from common.models import example_inputs, get_model, trained_tinyconvnet
 from common.pt2e import check_fake_quant, ptq
 from common.quantizers import PTQQuantizer
@@ -538,11 +543,8 @@ SENTENCES = {
 
 
 def points(found) -> T:
-    change, low, high = (
-        f"{100 * share:+.1f}".replace("-", "−")
-        for share in (found.change, found.low, found.high)
-    )
-    interval = f"[{low},\N{NO-BREAK SPACE}{high}]"
+    change = in_points(found.change)
+    interval = interval_in_points(found.low, found.high)
     return T(
         zh=f"{change} 個百分點 {interval}", en=f"{change} points {interval}"
     )

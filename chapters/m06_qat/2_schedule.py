@@ -52,7 +52,12 @@ from dataclasses import replace
 
 from common.data import test_data, train_data
 from common.env import quiet
-from common.metrics import PairedInterval, paired_interval
+from common.metrics import (
+    PairedInterval,
+    in_points,
+    interval_in_points,
+    paired_interval,
+)
 from common.viz import T, say, show, table
 
 import matplotlib.pyplot as plt
@@ -512,13 +517,10 @@ VERDICTS = {
 }
 
 
-def in_points(interval):
+def with_interval(change):
     """Such as `−5.4 [−6.6, −4.2]`, in percentage points."""
-    low, change, high = (
-        f"{100 * share:+.1f}".replace("-", "−")
-        for share in (interval.low, interval.change, interval.high)
-    )
-    return f"{change} [{low},\N{NO-BREAK SPACE}{high}]"
+    interval = interval_in_points(change.low, change.high)
+    return f"{in_points(change.change)} {interval}"
 
 
 def mean_accuracy(name):
@@ -532,7 +534,7 @@ table(
             [
                 NAMES[name],
                 mean_accuracy(name),
-                *map(in_points, group),
+                *map(with_interval, group),
                 VERDICTS[verdict(group, spread)],
             ]
             for name, group in changes.items()
@@ -584,7 +586,7 @@ def conclusions(changes, spread):
     told = []
     for name, group in changes.items():
         mean = sum(i.change for i in group) / len(group)
-        points = [f"{100 * i.change:+.1f}".replace("-", "−") for i in group]
+        points = [in_points(i.change) for i in group]
         clear = sum(i.verdict != "unclear" for i in group)
         if len({i.verdict for i in group}) > 1:
             reason = "disagree"
@@ -597,7 +599,7 @@ def conclusions(changes, spread):
                     zh=f"{'、'.join(points)} 個百分點",
                     en=f"{', '.join(points)} points",
                 ),
-                mean=f"{100 * mean:+.1f}".replace("-", "−"),
+                mean=in_points(mean),
                 why=reasons[reason].format(clear=clear),
             )
         )

@@ -52,7 +52,12 @@ from pathlib import Path
 
 from common.data import test_data
 from common.env import quiet
-from common.metrics import agreement, paired_interval, sqnr_db
+from common.metrics import (
+    agreement,
+    interval_in_points,
+    paired_interval,
+    sqnr_db,
+)
 from common.pt2e import difference_in_lsb, output_qparams
 from common.viz import T, say, show, table
 
@@ -177,9 +182,7 @@ def on_convert(right_before, right_after):
     numbers = (
         f"{share(right_before):.2%}",
         f"{share(right_after):.2%}",
-        f"[{100 * change.low:+.1f}, {100 * change.high:+.1f}]".replace(
-            "-", "−"
-        ),
+        interval_in_points(change.low, change.high),
     )
     sentence = {
         "worse": T(

@@ -1,5 +1,6 @@
 """Runs a chapter's code cells, whole or with one thing spoiled, without Jupyter or the site."""
 
+import ast
 import atexit
 import contextlib
 import os
@@ -7,8 +8,10 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import common.pt2e
+from common.models import one_thread
 from common.site.chapter import read_chapter
 
 import pytest
@@ -92,6 +95,24 @@ def _spoiled(path: str, sabotage: Sabotage) -> tuple[int, str]:
     return changed[0]
 
 
+def alone(path: str, names: set[str], given: str) -> dict[str, Any]:
+    """A page's functions and constants of these names, after the imports `given`; nothing else of the page runs."""
+    namespace: dict[str, Any] = {}
+    exec(given, namespace)
+    for cell in _cells(path):
+        wanted = [node for node in ast.parse(cell.source).body if _names(node) & names]
+        exec(compile(ast.Module(wanted, []), path, "exec"), namespace)
+    if missing := names - namespace.keys():
+        raise KeyError(f"{path} has no {', '.join(sorted(missing))}")
+    return namespace
+
+
+def _names(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    return {target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)}
+
+
 _of_a_page: dict[str, Snapshots] = {}  # one page at a time: the tests of a page stand in one file
 
 
@@ -157,15 +178,17 @@ def spoil_convert(
 
 @contextlib.contextmanager
 def _as_on_the_site() -> Iterator[None]:
-    threads = torch.get_num_threads()
     before = os.getcwd()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        warnings.catch_warnings(),
+        torch.random.fork_rng(devices=[]),
+        one_thread(),
+    ):
         # What reaches stderr is the build's check; here a library's warning must not pass for a failed claim.
         warnings.simplefilter("ignore")
         os.chdir(folder)
-        torch.set_num_threads(1)
         try:
             yield
         finally:
-            torch.set_num_threads(threads)
             os.chdir(before)

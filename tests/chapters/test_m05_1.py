@@ -1,13 +1,9 @@
 """M05-1: the page holds, fails when one thing it teaches is spoiled, and says what made-up results deserve."""
 
-import ast
-from pathlib import Path
-
 from common.metrics import paired_interval_of_counts
-from common.site.chapter import read_chapter
 
 import pytest
-from runner import CHAPTERS, executed, failed_claim, replacing
+from runner import alone, executed, failed_claim, replacing
 
 PAGE = "m05_accuracy/1_evaluate.py"
 PURE = {"points", "interval", "in_bold", "with_or_without_zero", "two_ways", "conclusion", "images_needed"}
@@ -17,19 +13,8 @@ WORDS = {"SENTENCE"}
 @pytest.fixture(scope="module")
 def page():
     """The page's functions that choose sentences, with the texts they choose from; nothing else of it runs."""
-    namespace = {}
-    exec("import math\nfrom common.viz import T", namespace)
-    for cell in read_chapter(Path(CHAPTERS) / PAGE, CHAPTERS).code_cells:
-        wanted = [node for node in ast.parse(cell.source).body if names(node) & (PURE | WORDS)]
-        exec(compile(ast.Module(wanted, []), PAGE, "exec"), namespace)
-    assert namespace.keys() >= PURE | WORDS
-    return namespace
-
-
-def names(node):
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return {node.name}
-    return {target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)}
+    imports = "import math\nfrom common.metrics import in_points, interval_in_points\nfrom common.viz import T"
+    return alone(PAGE, PURE | WORDS, imports)
 
 
 # Of 2000 images: (lost, gained) and what the paired interval allows to say.

@@ -1,13 +1,9 @@
 """M06-1: the page holds, fails when one thing it teaches is spoiled, and says what made-up results deserve."""
 
-import ast
-from pathlib import Path
-
 from common.metrics import paired_interval_of_counts
-from common.site.chapter import read_chapter
 
 import pytest
-from runner import CHAPTERS, executed, failed_claim, replacing
+from runner import alone, executed, failed_claim, replacing
 
 PAGE = "m06_qat/1_qat_loop.py"
 PURE = {"points", "conclusions", "SENTENCES", "EFFORT"}
@@ -19,19 +15,8 @@ BETTER, WORSE, UNCLEAR = (paired_interval_of_counts(*counts, 2000) for counts in
 @pytest.fixture(scope="module")
 def page():
     """The page's functions that choose sentences, with the texts they choose from; nothing else of it runs."""
-    namespace = {}
-    exec("from common.viz import T", namespace)
-    for cell in read_chapter(Path(CHAPTERS) / PAGE, CHAPTERS).code_cells:
-        wanted = [node for node in ast.parse(cell.source).body if names(node) & PURE]
-        exec(compile(ast.Module(wanted, []), PAGE, "exec"), namespace)
-    assert namespace.keys() >= PURE
-    return namespace
-
-
-def names(node):
-    if isinstance(node, ast.FunctionDef):
-        return {node.name}
-    return {target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)}
+    imports = "from common.metrics import in_points, interval_in_points\nfrom common.viz import T"
+    return alone(PAGE, PURE, imports)
 
 
 def test_points_have_a_sign_and_the_interval(page):
