@@ -129,18 +129,36 @@ with torch.no_grad():
 quantized = convert_pt2e(prepared)  # 4. convert
 
 # %% [markdown] lang="zh"
+# 先確認真的量化了什麼。四個 conv 與一個 linear 的 weight，在圖上都應該是 int8 常數；哪些 op 沒有被量化，[M01-2](2_prepare_convert.py) 會逐一列出。
+
+# %% [markdown] lang="en"
+# First make sure that something was quantized. The weights of all four convolutions and of the linear layer should be int8 constants in
+# the graph. Which ops were left alone is the subject of [M01-2](2_prepare_convert.py).
+
+# %%
+constants = [value for _, value in quantized.named_buffers()]
+int8_weights = [value for value in constants if value.dtype == torch.int8]
+fp32_weights = [p for p in model.parameters() if p.dim() > 1]
+
+shapes_after, shapes_before = (
+    sorted(weight.shape for weight in weights)
+    for weights in (int8_weights, fp32_weights)
+)
+assert shapes_after == shapes_before, "not every weight became int8"
+assert len(int8_weights) == 5
+
+# %% [markdown] lang="zh"
 # ### 舊教學裡的 import
 #
-# 上面兩個 import 是這些函式現在唯一的位置。PT2E 從 torch 搬到 torchao，`XNNPACKQuantizer` 搬到 executorch，多數教學與問答
-# 還寫著舊的寫法，照抄就會看到下面的訊息。連 torchao 0.18.0 的 `prepare_pt2e` 自己的 docstring 也 import 了不存在的
-# `XNNPACKQuantizer`。
+# 這些函式搬過家：PT2E 從 torch 搬到 torchao，`XNNPACKQuantizer` 搬到 executorch。舊的教學與問答還是舊的寫法，照抄就會看到下面的訊息。
+# 連 torchao 0.18.0 的 `prepare_pt2e` 自己的 docstring 也用第四行。
 
 # %% [markdown] lang="en"
 # ### Imports in older tutorials
 #
-# The two imports above are where these functions live today, and the only place. PT2E moved from torch to torchao, and
-# `XNNPACKQuantizer` to executorch, but most tutorials and answers still show the old lines, which give the messages
-# below. Even the docstring of `prepare_pt2e` itself, in torchao 0.18.0, imports an `XNNPACKQuantizer` that isn't there.
+# These functions have moved: PT2E from torch to torchao, `XNNPACKQuantizer` to executorch. Older tutorials and answers
+# still have the old lines, which give the messages below. Even the docstring of `prepare_pt2e` itself, in torchao
+# 0.18.0, has the fourth of them.
 
 # %%
 OLD = """\
@@ -160,24 +178,9 @@ for statement in OLD.splitlines():
     else:
         raise AssertionError(f"there again: {statement}")
 
-# %% [markdown] lang="zh"
-# 先確認真的量化了什麼。四個 conv 與一個 linear 的 weight，在圖上都應該是 int8 常數；哪些 op 沒有被量化，[M01-2](2_prepare_convert.py) 會逐一列出。
-
-# %% [markdown] lang="en"
-# First make sure that something was quantized. The weights of all four convolutions and of the linear layer should be int8 constants in
-# the graph. Which ops were left alone is the subject of [M01-2](2_prepare_convert.py).
-
-# %%
-constants = [value for _, value in quantized.named_buffers()]
-int8_weights = [value for value in constants if value.dtype == torch.int8]
-fp32_weights = [p for p in model.parameters() if p.dim() > 1]
-
-shapes_after, shapes_before = (
-    sorted(weight.shape for weight in weights)
-    for weights in (int8_weights, fp32_weights)
-)
-assert shapes_after == shapes_before, "not every weight became int8"
-assert len(int8_weights) == 5
+docstring = " ".join(prepare_pt2e.__doc__.split())
+old_line = "from torchao.quantization.pt2e.quantizer import ( XNNPACKQuantizer"
+assert old_line in docstring, "the docstring was mended"
 
 # %% [markdown] lang="zh"
 # ## 準確率、一致率、差幾格
